@@ -1,0 +1,109 @@
+"""What happens during a long job, as frozen values.
+
+A job takes `on_event`, a callable that receives them; a progress bar, JSON lines and a test are three subscribers. This
+module imports nothing of the package.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+__all__ = [
+    "BuildFinished",
+    "BuildStarted",
+    "Event",
+    "Notice",
+    "Progress",
+    "ShardVerified",
+    "ShardWritten",
+    "Subscriber",
+    "ignore",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildStarted:
+    """The inputs are listed and checked; work begins."""
+
+    output: str
+    source_shards: int
+    input_bytes: int
+    """Bytes on disk of all inputs."""
+    workers: int
+    tokenizer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Work done since the start of the build, summed over workers."""
+
+    input_bytes: int
+    """Bytes of input consumed, as they lie on disk."""
+    documents: int
+    """Documents kept."""
+    tokens: int
+    text_bytes: int
+    """UTF-8 bytes of the documents kept."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardWritten:
+    """A shard is whole under its final name."""
+
+    shard_id: str
+    tokens: int
+    documents: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardVerified:
+    """A shard was judged."""
+
+    shard_id: str
+    status: str
+    """`ok`, `corrupt`, `missing`, `unreadable` or `growing`."""
+    reason: str
+    """Empty where `status` is `ok`."""
+    bytes_read: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something a user should know that is no error (a file left out, a duplicate path)."""
+
+    kind: str
+    """A short machine-readable word: `skipped`, `duplicate`, `dropped`, ..."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildFinished:
+    """The corpus is published. The closing report, all counts exact."""
+
+    output: str
+    fingerprint: str
+    shards: int
+    documents_in: int
+    documents: int
+    """Documents kept."""
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+    """Documents not kept, by reason."""
+    replaced: int = 0
+    """Documents in which an invalid byte or a lone surrogate became U+FFFD."""
+    cut_tokens: int = 0
+    """Tokens removed by `max_document_tokens`."""
+    tokens: int = 0
+    """Boundary tokens included."""
+    boundary_tokens: int = 0
+    text_bytes: int = 0
+    """UTF-8 bytes of the documents kept."""
+    seconds: float = 0.0
+
+
+Event = BuildStarted | Progress | ShardWritten | ShardVerified | Notice | BuildFinished
+Subscriber = Callable[[Event], None]
+
+
+def ignore(event: Event, /) -> None:
+    """Subscribe to nothing: the default of every `on_event`."""

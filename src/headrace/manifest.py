@@ -8,9 +8,10 @@ them. Every problem of a manifest is reported at once.
 import hashlib
 import json
 import re
+import reprlib
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast
 
@@ -246,7 +247,7 @@ class _Checker:
             return _NO_HASH
         return value
 
-    def manifest(self, body: Any) -> Manifest | None:
+    def manifest(self, body: object) -> Manifest | None:
         if not isinstance(body, dict):
             self.problem(self.name, f"wanted a JSON object, found {type(body).__name__}")
             return None
@@ -299,7 +300,7 @@ class _Checker:
             "store": store,
         }
 
-    def tokenizer(self, row: Any) -> TokenizerRef | None:
+    def tokenizer(self, row: object) -> TokenizerRef | None:
         if row is None:
             return None
         if not isinstance(row, dict):
@@ -313,7 +314,7 @@ class _Checker:
             vocab_size=self.integer(row, "vocab_size", "tokenizer.", low=1),
         )
 
-    def sources(self, rows: Any) -> Iterator[SourceEntry]:
+    def sources(self, rows: object) -> Iterator[SourceEntry]:
         if not isinstance(rows, list):
             self.problem("sources", f"wanted a list, found {type(rows).__name__}")
             return
@@ -378,8 +379,7 @@ class _Checker:
 def _found(row: Mapping[str, Any], key: str) -> str:
     if key not in row:
         return "nothing"
-    text = json.dumps(row[key], ensure_ascii=False)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return reprlib.repr(row[key])
 
 
 def index_path(path: str | Path) -> Path:
@@ -448,24 +448,10 @@ def resolve_shards(index: Path, manifest: Manifest) -> list[ShardEntry]:
         if path is None:
             missing.append(Problem(entry.path, f"no such file (shard {entry.shard_id}, {entry.token_count} tokens)"))
             continue
-        found.append(_with_path(entry, str(path)))
+        found.append(replace(entry, path=str(path)))
     if missing:
         raise MissingShardError(
             f"{index}: {len(missing)} of {len(manifest.shards)} shards are missing; copy them back or build again",
             problems=missing,
         )
     return found
-
-
-def _with_path(entry: ShardEntry, path: str) -> ShardEntry:
-    return ShardEntry(
-        shard_id=entry.shard_id,
-        path=path,
-        token_count=entry.token_count,
-        document_count=entry.document_count,
-        sha256=entry.sha256,
-        global_start=entry.global_start,
-        documents_sha256=entry.documents_sha256,
-        source=entry.source,
-        row_base=entry.row_base,
-    )

@@ -1,0 +1,1 @@
+"""Tokens on disk: writing shards, and reading them through one map from token ranges to byte ranges."""

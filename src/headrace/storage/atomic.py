@@ -1,0 +1,48 @@
+"""Publishing files so that a name appears only when its content is whole and on disk."""
+
+import os
+import secrets
+from pathlib import Path
+
+__all__ = ["fresh_name", "fsync_file", "fsync_folder", "publish", "write_bytes"]
+
+
+def fresh_name(path: Path) -> Path:
+    """A hidden name beside `path` that no other process uses."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+
+
+def fsync_file(path: Path) -> None:
+    """Wait until the bytes of the file are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_folder(path: Path) -> None:
+    """Wait until the names in the folder are on disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def publish(partial: Path, final: Path) -> None:
+    """Give a whole file its final name: fsync, rename, fsync of the folder."""
+    fsync_file(partial)
+    partial.replace(final)
+    fsync_folder(final.parent)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a small file so that after a crash it holds either its old content or all of the new."""
+    partial = fresh_name(path)
+    try:
+        partial.write_bytes(data)
+        publish(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

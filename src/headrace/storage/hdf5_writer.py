@@ -1,0 +1,331 @@
+"""Writing one HDF5 shard, readable by others while it grows."""
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headrace.errors import TokenIdError, WriterError
+from headrace.manifest import ShardEntry, dtype_name_for
+from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder
+from headrace.storage.hdf5_layout import ShardFile, create_shard_file
+
+__all__ = ["HDF5ShardWriter"]
+
+
+class HDF5ShardWriter:
+    """Writes documents into an HDF5 file in SWMR mode: buffer one chunk, then grow by exactly one chunk.
+
+    A context manager. Left normally, the residual tokens are written, the attributes `token_count`, `document_count`,
+    `sha256` and `documents_sha256` become final and the file is on disk. Left by an exception, `sha256` stays the sixty
+    four zeros of a growing shard, so that nobody takes it for a whole one.
+
+    Nothing but the sequence of documents decides the bytes of the file: not the clock, nor how the calls are batched.
+    Not safe for use by several threads at once.
+
+    Args:
+        path: where the shard appears, replacing a file of that name; it appears already in SWMR mode.
+        chunk_size: tokens a chunk, at least 1.
+        dataset_name: name of the token data set.
+        vocab_size: highest token id + 1; decides the dtype (uint16 up to 65,536, else uint32).
+        boundary_token_id: the id that `add_boundary` appends.
+        tokenizer_sha256: identity of the tokenizer, 64 hex digits or empty.
+        source_files: labels of the files that documents come from; empty if their origin is not recorded.
+
+    Raises:
+        WriterError: (a ValueError) for arguments or calls that would lose or blur documents.
+        TokenIdError: (a ValueError) for an id that is negative or not below `vocab_size`.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        chunk_size: int,
+        dataset_name: str = "tokens",
+        *,
+        vocab_size: int = 65536,
+        boundary_token_id: int = 0,
+        tokenizer_sha256: str = "",
+        source_files: Sequence[str] = (),
+    ) -> None:
+        if type(chunk_size) is not int or chunk_size < 1:
+            raise WriterError(f"chunk_size is a positive number of tokens, not {chunk_size!r}")
+        if not dataset_name or dataset_name in {"documents", "chunks"} or "/" in dataset_name:
+            raise WriterError(f"dataset_name {dataset_name!r}: wanted a plain name other than 'documents' and 'chunks'")
+        self.dtype: np.dtype[Any] = np.dtype(dtype_name_for(vocab_size)).newbyteorder("<")
+        if not 0 <= boundary_token_id < vocab_size:
+            raise TokenIdError(f"boundary_token_id {boundary_token_id} is not in a vocabulary of {vocab_size} ids")
+        self.path = Path(path)
+        self.chunk_size = chunk_size
+        self.dataset_name = dataset_name
+        self.vocab_size = vocab_size
+        self.boundary_token_id = boundary_token_id
+        self.tokenizer_sha256 = tokenizer_sha256
+        self.source_files = tuple(source_files)
+
+        self._shard: ShardFile | None = None
+        self._closed = False
+        self._buffer = np.empty(chunk_size, dtype=self.dtype)
+        self._buffered = 0
+        self._tokens = 0
+        self._documents = 0
+        self._open_document: int | None = None
+        """Tokens of the document begun by `add_document` and not yet ended."""
+        self._pending: list[tuple[NDArray[np.uint64], _Sources | None]] = []
+        """Ended documents whose rows are not in the file yet: exclusive ends, and where they come from."""
+        self._sha256 = hashlib.sha256()
+        self._ends_sha256 = hashlib.sha256()
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        if self._shard is not None or self._closed:
+            raise WriterError(f"{self.path}: a writer is entered once")
+        hidden = fresh_name(self.path)
+        self._shard = create_shard_file(
+            hidden,
+            chunk_size=self.chunk_size,
+            dataset_name=self.dataset_name,
+            dtype=self.dtype,
+            vocab_size=self.vocab_size,
+            boundary_token_id=self.boundary_token_id,
+            tokenizer_sha256=self.tokenizer_sha256,
+            source_files=self.source_files,
+        )
+        # Renamed only now, so that no reader ever meets the name before SWMR mode.
+        hidden.replace(self.path)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        elif self._shard is not None:
+            self._shard.file.close()
+            self._shard, self._closed = None, True
+
+    def close(self) -> None:
+        """Write what is buffered and the final attributes, and wait until all of it is on disk. Idempotent."""
+        if self._closed:
+            return
+        shard = self._writing()
+        self._end_document()
+        if self._buffered:
+            self._write_chunk(self._buffer[: self._buffered])
+            self._buffered = 0
+        self._write_rows(self._tokens)
+        shard.file.flush()
+        shard.token_count.set(self._tokens)
+        shard.document_count.set(self._documents)
+        shard.sha256.set(self._sha256.hexdigest().encode())
+        shard.documents_sha256.set(self._ends_sha256.hexdigest().encode())
+        shard.file.flush()
+        shard.file.close()
+        self._shard, self._closed = None, True
+        fsync_file(self.path)
+        fsync_folder(self.path.parent)
+
+    def result(self, shard_id: str) -> ShardEntry:
+        """The manifest entry of the closed shard, with `global_start` 0.
+
+        Raises:
+            WriterError: the writer is not closed, or was left by an exception.
+        """
+        if not self._closed or self._buffered:
+            raise WriterError(f"{self.path}: result() is known once the writer is closed without an error")
+        return ShardEntry(
+            shard_id=shard_id,
+            path=str(self.path),
+            token_count=self._tokens,
+            document_count=self._documents,
+            sha256=self._sha256.hexdigest(),
+            documents_sha256=self._ends_sha256.hexdigest(),
+        )
+
+    @property
+    def token_count(self) -> int:
+        """Tokens taken so far, buffered ones included."""
+        return self._tokens
+
+    @property
+    def document_count(self) -> int:
+        """Documents ended so far."""
+        return self._documents
+
+    # -- documents, one by one --------------------------------------------------------------------------------------
+
+    def add_document(self, ids: ArrayLike) -> None:
+        """Begin a document with these tokens; it goes on until `add_boundary`, the next `add_document` or the close.
+
+        Args:
+            ids: integers, shape (n,); n may be 0 if `add_boundary` follows.
+        """
+        self._end_document()
+        tokens = self._checked(ids)
+        self._append(tokens)
+        self._open_document = len(tokens)
+
+    def add_boundary(self) -> None:
+        """End the current document with the boundary token, which belongs to that document."""
+        if self._open_document is None:
+            raise WriterError(f"{self.path}: a boundary ends a document, and none is open (document {self._documents})")
+        self._append(np.array([self.boundary_token_id], dtype=self.dtype))
+        self._open_document += 1
+        self._end_document()
+
+    def _end_document(self) -> None:
+        if self._open_document is None:
+            return
+        if self._open_document == 0:
+            raise WriterError(f"{self.path}: document {self._documents} has no tokens and no boundary")
+        self._open_document = None
+        self._end_at(np.array([self._tokens], dtype=np.uint64), None)
+
+    # -- documents, many at once ------------------------------------------------------------------------------------
+
+    def add_documents(
+        self,
+        tokens: NDArray[Any],
+        ends: NDArray[Any],
+        *,
+        rows: NDArray[Any] | None = None,
+        offsets: NDArray[Any] | None = None,
+        files: NDArray[Any] | None = None,
+    ) -> None:
+        """Append whole documents, boundaries included.
+
+        Args:
+            tokens: integers, shape (n,).
+            ends: exclusive end of each document in `tokens`, shape (d,), strictly increasing, the last one n.
+            rows: 0-based line of each document in its source, shape (d,). Given iff the writer has `source_files`.
+            offsets: byte of each document in the decompressed source, shape (d,).
+            files: index of each document's source in `source_files`, shape (d,).
+        """
+        self._end_document()
+        tokens = self._checked(tokens)
+        ends = np.asarray(ends, dtype=np.uint64)
+        if len(ends) == 0 and len(tokens) == 0:
+            return
+        if len(ends) == 0 or ends[0] == 0 or int(ends[-1]) != len(tokens) or bool((ends[1:] <= ends[:-1]).any()):
+            raise WriterError(f"{self.path}: document ends must increase from above 0 to {len(tokens)}")
+        sources = None
+        if self.source_files:
+            if rows is None or offsets is None or files is None:
+                raise WriterError(f"{self.path}: this writer has source files, so each document needs its source")
+            sources = _Sources(rows, offsets, files)
+            if not len(rows) == len(offsets) == len(files) == len(ends):
+                raise WriterError(f"{self.path}: {len(ends)} documents need as many rows, offsets and files")
+        base = self._tokens
+        self._end_at(ends + np.uint64(base), sources)
+        self._append(tokens)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _checked(self, ids: ArrayLike) -> NDArray[Any]:
+        """`ids` in the stored dtype; nothing is wrapped."""
+        tokens = np.asarray(ids)
+        if tokens.size == 0:
+            return np.empty(0, dtype=self.dtype)
+        if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+            raise TokenIdError(
+                f"{self.path}: token ids are integers in one dimension, not {tokens.dtype} {tokens.shape}"
+            )
+        low, high = int(tokens.min()), int(tokens.max())
+        if low < 0 or high >= self.vocab_size:
+            bad = low if low < 0 else high
+            at = int(np.flatnonzero(tokens == bad)[0])
+            raise TokenIdError(
+                f"{self.path}: token id {bad} (at {at} of {len(tokens)}, document {self._documents}) is not in a "
+                f"vocabulary of {self.vocab_size} ids; is this the tokenizer that the corpus was opened for?"
+            )
+        return tokens.astype(self.dtype, copy=False)
+
+    def _writing(self) -> ShardFile:
+        if self._shard is None:
+            state = "is closed" if self._closed else "is not open; use it in a `with` statement"
+            raise WriterError(f"{self.path}: the writer {state}")
+        return self._shard
+
+    def _end_at(self, ends: NDArray[np.uint64], sources: "_Sources | None") -> None:
+        self._pending.append((ends, sources))
+        self._documents += len(ends)
+
+    def _append(self, tokens: NDArray[Any]) -> None:
+        self._writing()
+        at, size = 0, self.chunk_size
+        self._tokens += len(tokens)
+        while len(tokens) - at >= size - self._buffered:
+            if self._buffered == 0:
+                chunk = tokens[at : at + size]  # whole chunks need no copy
+            else:
+                self._buffer[self._buffered :] = tokens[at : at + size - self._buffered]
+                chunk = self._buffer
+            at += size - self._buffered
+            self._buffered = 0
+            self._write_chunk(chunk)
+            self._flush()
+        rest = len(tokens) - at
+        self._buffer[self._buffered : self._buffered + rest] = tokens[at:]
+        self._buffered += rest
+
+    def _write_chunk(self, chunk: NDArray[Any]) -> None:
+        shard = self._writing()
+        chunk = np.ascontiguousarray(chunk)
+        shard.tokens.append(chunk)
+        shard.crc32.append(np.array([zlib.crc32(chunk.data)], dtype="<u4"))
+        self._sha256.update(chunk.data)
+
+    def _flush(self) -> None:
+        """Make one more chunk visible: tokens and documents first, then the attributes that count them."""
+        shard = self._writing()
+        written = shard.tokens.length
+        documents = self._write_rows(written)
+        shard.file.flush()
+        shard.token_count.set(written)
+        shard.document_count.set(documents)
+        shard.file.flush()
+
+    def _write_rows(self, written: int) -> int:
+        """Write the rows of the documents that end at or before `written`; returns how many the file then has."""
+        shard = self._writing()
+        ready: list[tuple[NDArray[np.uint64], _Sources | None]] = []
+        while self._pending:
+            ends, sources = self._pending[0]
+            count = int(np.searchsorted(ends, written, side="right"))
+            if count == len(ends):
+                ready.append(self._pending.pop(0))
+                continue
+            if count:
+                ready.append((ends[:count], sources and sources.cut(0, count)))
+                self._pending[0] = (ends[count:], sources and sources.cut(count, len(ends)))
+            break
+        if ready:
+            ends = np.concatenate([ends for ends, _ in ready]).astype("<u8", copy=False)
+            shard.ends.append(ends)
+            self._ends_sha256.update(ends.data)
+            origins = [sources for _, sources in ready if sources is not None]
+            if origins:
+                shard.rows.append(np.concatenate([origin.rows for origin in origins]))
+                shard.bytes.append(np.concatenate([origin.offsets for origin in origins]))
+                shard.files.append(np.concatenate([origin.files for origin in origins]))
+        return shard.ends.length
+
+
+class _Sources:
+    """Where a run of documents comes from: three arrays of one length."""
+
+    __slots__ = ("files", "offsets", "rows")
+
+    def __init__(self, rows: NDArray[Any], offsets: NDArray[Any], files: NDArray[Any]) -> None:
+        self.rows = rows
+        self.offsets = offsets
+        self.files = files
+
+    def cut(self, start: int, stop: int) -> "_Sources":
+        return _Sources(self.rows[start:stop], self.offsets[start:stop], self.files[start:stop])

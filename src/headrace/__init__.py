@@ -1,5 +1,79 @@
-"""Headrace: raw documents -> a verified, sharded token corpus -> training batches."""
+"""Headrace: raw documents -> a verified, sharded token corpus -> training batches.
+
+The names below load on first use, so that `import headrace` costs little more than nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from headrace._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from headrace.build import build
+    from headrace.build.pipeline import ShardedTokenizationPipeline, pack_documents
+    from headrace.corpus import Corpus, MmapTokenStore
+    from headrace.corpus import open_corpus as open
+    from headrace.loading import Batch, Loader, SlidingWindowDataloader
+    from headrace.manifest import Manifest, ShardEntry, load_index
+    from headrace.sampling import Plan
+    from headrace.sources import JSONLSource
+    from headrace.storage.hdf5_writer import HDF5ShardWriter
+    from headrace.tokenizers.bytes import Tokenizer
+    from headrace.verify import validate_corpus, verify_shards
+
+__all__ = [
+    "Batch",
+    "Corpus",
+    "HDF5ShardWriter",
+    "JSONLSource",
+    "Loader",
+    "Manifest",
+    "MmapTokenStore",
+    "Plan",
+    "ShardEntry",
+    "ShardedTokenizationPipeline",
+    "SlidingWindowDataloader",
+    "Tokenizer",
+    "__version__",
+    "build",
+    "load_index",
+    "open",
+    "pack_documents",
+    "validate_corpus",
+    "verify_shards",
+]
+
+_HOMES = {
+    "Batch": "headrace.loading",
+    "Corpus": "headrace.corpus",
+    "HDF5ShardWriter": "headrace.storage.hdf5_writer",
+    "JSONLSource": "headrace.sources",
+    "Loader": "headrace.loading",
+    "Manifest": "headrace.manifest",
+    "MmapTokenStore": "headrace.corpus",
+    "Plan": "headrace.sampling",
+    "ShardEntry": "headrace.manifest",
+    "ShardedTokenizationPipeline": "headrace.build.pipeline",
+    "SlidingWindowDataloader": "headrace.loading",
+    "Tokenizer": "headrace.tokenizers.bytes",
+    "build": "headrace.build",
+    "load_index": "headrace.manifest",
+    "open": "headrace.corpus",
+    "pack_documents": "headrace.build.pipeline",
+    "validate_corpus": "headrace.verify",
+    "verify_shards": "headrace.verify",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  # any public object
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415  # not needed by `import headrace`
+
+    value = getattr(import_module(home), {"open": "open_corpus"}.get(name, name))
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

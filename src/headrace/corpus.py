@@ -1,0 +1,349 @@
+"""`headrace.open(path)`: a corpus as one line of tokens."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.documents import Documents, Location
+from headrace.errors import CorruptShardError, FormatError, MissingShardError, Problem
+from headrace.manifest import (
+    INDEX_NAME,
+    MAX_UINT16_VOCAB,
+    Fingerprint,
+    Manifest,
+    ShardEntry,
+    index_path,
+    read_manifest,
+)
+from headrace.storage.extents import ExtentTable
+from headrace.storage.hdf5_corpus import checked_layout, extents_of, library_reader, open_line
+from headrace.storage.token_line import Io, TokenLine, WindowBlock
+
+if TYPE_CHECKING:
+    from headrace.storage.hdf5_reader import ShardLayout
+    from headrace.verify import ShardReport
+
+__all__ = ["Corpus", "MmapTokenStore", "open_corpus"]
+
+Verify = Literal["full", "quick", "off"]
+
+
+class Corpus:
+    """A corpus opened for reading.
+
+    `corpus[a:b]` follows Python's slice rules, `get_slice` raises outside; both give a new array of the file's dtype.
+    Safe for threads; picklable (it reopens by its path); maps open lazily in each process. A context manager.
+    """
+
+    def __init__(
+        self,
+        line: TokenLine,
+        manifest: Manifest,
+        entries: Sequence[ShardEntry],
+        *,
+        path: Path,
+        fingerprint: Fingerprint,
+        has_documents: bool,
+        reopen: dict[str, Any],
+    ) -> None:
+        self._line = line
+        self._reopen = reopen
+        self.path = path
+        """The index or the file that was opened."""
+        self.manifest = manifest
+        """As stored; for a single file, made up from it."""
+        self.entries = tuple(entries)
+        """Its shards, with absolute paths."""
+        self.fingerprint = fingerprint
+        """Identity of the content: `.hex`, `.kind`; `str()` is the hex."""
+        self.documents = Documents(line, manifest, self.entries, known=has_documents)
+        """`documents[i]`: its tokens, boundary included."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.path, self._reopen)
+
+    def __repr__(self) -> str:
+        return f"<Corpus {str(self.path)!r}: {self.token_count} tokens, {len(self.entries)} shards, {self.dtype}>"
+
+    def __len__(self) -> int:
+        return self.token_count
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of the corpus, boundaries included."""
+        return self._line.token_count
+
+    @property
+    def total_tokens(self) -> int:
+        """The same as `token_count`."""
+        return self._line.token_count
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Data type of the stored tokens."""
+        return self._line.dtype
+
+    @property
+    def vocab_size(self) -> int:
+        """Highest token id + 1."""
+        return self.manifest.vocab_size
+
+    def get_slice(self, start: int, stop: int) -> NDArray[Any]:
+        """Tokens [start, stop) as a new array of the file's dtype.
+
+        Raises:
+            OutOfRangeError: (a ValueError and IndexError) unless 0 <= start <= stop <= token_count.
+        """
+        return self._line.get_slice(start, stop)
+
+    def __getitem__(self, key: Any) -> Any:  # noqa: ANN401  # an array for a slice, a scalar for an integer
+        if isinstance(key, slice):
+            start, stop, step = key.indices(self.token_count)
+            if step > 0:
+                return self._line.get_slice(start, max(start, stop))[::step]
+            first = range(start, stop, step)
+            return self._line.get_slice(first[-1], start + 1)[::-1][::-step] if first else self._line.get_slice(0, 0)
+        position = int(key)
+        position += self.token_count if position < 0 else 0
+        return self._line.get_slice(position, position + 1)[0]
+
+    def windows(self, starts: NDArray[np.int64], length: int) -> WindowBlock:
+        """Work out where the windows of many steps lie; `WindowBlock.gather_into(step, out)` then reads one step.
+
+        Args:
+            starts: corpus positions, int64, shape (steps, rows).
+            length: tokens a window.
+
+        Raises:
+            OutOfRangeError: a window that does not lie in the corpus.
+        """
+        return self._line.windows(starts, length)
+
+    def locate(self, position: int) -> Location:
+        """Shard, document, source file, line and byte of the token at a corpus position.
+
+        Raises:
+            OutOfRangeError: (an IndexError) no such position.
+            NoDocumentsError: the corpus stores no document index.
+        """
+        return self.documents.locate(position)
+
+    def verify(self, *, quick: bool = False) -> list["ShardReport"]:
+        """Compare every shard's bytes with the manifest, in parallel; all are judged before it returns.
+
+        Args:
+            quick: sizes, stored digests, first and last chunk of each shard only.
+        """
+        from headrace.verify import verify_shards  # noqa: PLC0415  # not needed to read
+
+        return verify_shards(self.entries, quick=quick)
+
+    def close(self) -> None:
+        """Drop all maps. A later read opens them again."""
+        self._line.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_corpus(
+    path: str | os.PathLike[str],
+    *,
+    dtype: str | np.dtype[Any] | None = None,
+    vocab_size: int | None = None,
+    io: Io = "mmap",
+    verify: Verify = "quick",
+) -> Corpus:
+    """Open a corpus folder, its `shards.json`, or one HDF5 file with a `tokens` data set. Writes nothing into it.
+
+    Args:
+        path: what to open.
+        dtype: what the caller expects; one that contradicts the files is an error. The files say it by themselves.
+        vocab_size: likewise.
+        io: `mmap`, or `pread` to read without maps (network file systems).
+        verify: `full` checks every byte now; `quick` checks sizes now, and each shard's stored digest and its first and
+            last chunk when it is first touched; `off` checks sizes only.
+
+    Raises:
+        MissingShardError, FormatError, ManifestError, CorruptShardError, UnreadableShardError: naming the files.
+    """
+    path = Path(path)
+    if io not in {"mmap", "pread"}:
+        raise ValueError(f"io is 'mmap' or 'pread', not {io!r}")
+    if verify not in {"full", "quick", "off"}:
+        raise ValueError(f"verify is 'full', 'quick' or 'off', not {verify!r}")
+    index = index_path(path).absolute()
+    reopen: dict[str, Any] = {"io": io, "verify": "off" if verify == "off" else "quick"}
+    opener = _open_manifest if path.is_dir() or path.suffix == ".json" else _open_file
+    corpus = opener(index, reopen)
+    _expect(corpus, dtype, vocab_size)
+    if verify == "full":
+        _require_sound(corpus)
+    return corpus
+
+
+def _reopen(path: Path, options: dict[str, Any]) -> Corpus:
+    return open_corpus(path, **options)
+
+
+def _open_manifest(index: Path, options: dict[str, Any]) -> Corpus:
+    manifest = read_manifest(index)
+    line, entries = open_line(index, manifest, io=options["io"], verify=options["verify"] != "off")
+    return Corpus(
+        line,
+        manifest,
+        entries,
+        path=index,
+        fingerprint=manifest.fingerprint,
+        has_documents=True,
+        reopen=options,
+    )
+
+
+def _open_file(path: Path, options: dict[str, Any]) -> Corpus:
+    """One HDF5 file: its layout is read from the file itself, each time."""
+    from headrace.storage.hdf5_reader import inspect_shard  # noqa: PLC0415  # imports h5py
+
+    if not path.exists():
+        raise MissingShardError(f"{path}: no such file; wanted a corpus folder, its {INDEX_NAME}, or one .h5 file")
+    layout = inspect_shard(path)
+    dtype = layout.dtype
+    has_documents = bool(layout.documents_sha256)
+    entry = ShardEntry(
+        shard_id=path.stem,
+        path=str(path),
+        token_count=layout.token_count,
+        document_count=layout.document_count or 0,
+        sha256=layout.sha256,
+        documents_sha256=layout.documents_sha256,
+    )
+    manifest = _made_up_manifest([layout], (entry,))
+    line = TokenLine(
+        ExtentTable.build([extents_of(layout)]),
+        [entry.path],
+        [entry.sha256],
+        dtype,
+        io=options["io"],
+        verify=options["verify"] != "off",
+        fallback=library_reader,
+    )
+    fingerprint = manifest.fingerprint if layout.sha256 else _stat_fingerprint(path)
+    return Corpus(
+        line,
+        manifest,
+        [entry],
+        path=path,
+        fingerprint=fingerprint,
+        has_documents=has_documents,
+        reopen=options,
+    )
+
+
+def _made_up_manifest(layouts: Sequence["ShardLayout"], entries: tuple[ShardEntry, ...]) -> Manifest:
+    """What the files themselves say, where no `shards.json` does."""
+    head = layouts[0]
+    narrow = head.dtype.itemsize <= np.dtype(np.uint16).itemsize
+    return Manifest(
+        chunk_size=head.chunk_size,
+        shards=entries,
+        dtype="uint16" if narrow else "uint32",
+        vocab_size=int(head.attributes.get("vocab_size", MAX_UINT16_VOCAB if narrow else 1 << 32)),
+        boundary_token_id=int(head.attributes.get("boundary_token_id", 0)),
+        version=2 if all(entry.documents_sha256 for entry in entries) else 1,
+    )
+
+
+def _stat_fingerprint(path: Path) -> Fingerprint:
+    """Of size and 16 evenly spread pages: what can be said of a large file without reading it."""
+    page = 4096
+    size = path.stat().st_size
+    digest = hashlib.sha256(f"headrace stat 1 {size}".encode())
+    with path.open("rb") as file:
+        for number in range(16):
+            file.seek(max(size - page, 0) * number // 15)
+            digest.update(file.read(page))
+    return Fingerprint(digest.hexdigest(), "stat")
+
+
+def _expect(corpus: Corpus, dtype: str | np.dtype[Any] | None, vocab_size: int | None) -> None:
+    if dtype is not None and np.dtype(dtype) != corpus.dtype:
+        raise FormatError(
+            f"{corpus.path}: holds {corpus.dtype}, not {np.dtype(dtype)}; leave dtype out: the file says it"
+        )
+    if vocab_size is not None and vocab_size != corpus.vocab_size:
+        raise FormatError(f"{corpus.path}: was written for a vocabulary of {corpus.vocab_size} ids, not {vocab_size}")
+
+
+def _require_sound(corpus: Corpus) -> None:
+    problems = [
+        Problem(report.path, f"{report.status}: {report.reason}") for report in corpus.verify() if not report.ok
+    ]
+    if problems:
+        raise CorruptShardError(f"{corpus.path}: {len(problems)} shards failed verification", problems=problems)
+
+
+class MmapTokenStore(Corpus):
+    """Read access to shards by their entries, as `load_index` or `write_corpus` return them.
+
+    The corpus is the entries in the order given, so they may be a selection; their `global_start` is not used.
+
+    Args:
+        entries: with paths of existing HDF5 shards.
+        io, verify: as for `headrace.open`.
+
+    Raises:
+        ValueError: no entries.
+        MissingShardError, CorruptShardError, FormatError: naming the shard.
+    """
+
+    def __init__(self, entries: Sequence[ShardEntry], *, io: Io = "mmap", verify: Verify = "quick") -> None:
+        if not entries:
+            raise ValueError("wanted at least one shard entry, found none")
+        self._entries_given = tuple(entries)
+        layouts = [checked_layout(Path(entry.path), entry) for entry in entries]
+        dtypes = {layout.dtype for layout in layouts}
+        if len(dtypes) > 1:
+            raise FormatError(f"shards of one store have one dtype, found {', '.join(map(str, dtypes))}")
+        starts = np.cumsum([0, *(entry.token_count for entry in entries)]).tolist()
+        placed = [replace(entry, global_start=start) for entry, start in zip(entries, starts, strict=False)]
+        manifest = _made_up_manifest(layouts, tuple(placed))
+        line = TokenLine(
+            ExtentTable.build([extents_of(layout) for layout in layouts]),
+            [entry.path for entry in entries],
+            [entry.sha256 for entry in entries],
+            dtypes.pop(),
+            io=io,
+            verify=verify != "off",
+            fallback=library_reader,
+        )
+        options = {"io": io, "verify": verify}
+        super().__init__(
+            line,
+            manifest,
+            placed,
+            path=Path(entries[0].path).parent,
+            fingerprint=manifest.fingerprint,
+            has_documents=True,
+            reopen=options,
+        )
+        if verify == "full":
+            _require_sound(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen_store, (self._entries_given, self._reopen)
+
+
+def _reopen_store(entries: tuple[ShardEntry, ...], options: dict[str, Any]) -> MmapTokenStore:
+    return MmapTokenStore(entries, **options)

@@ -1,0 +1,165 @@
+"""The documents of a corpus: where each begins and ends, and where it came from."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import CorruptShardError, NoDocumentsError, OutOfRangeError
+from headrace.manifest import Manifest, ShardEntry
+from headrace.storage.token_line import TokenLine
+
+if TYPE_CHECKING:
+    from headrace.storage.hdf5_reader import DocumentColumns
+
+__all__ = ["Documents", "Location"]
+
+_SHARDS_HELD = 8
+"""Document indices kept in memory, the least recently used dropped first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """Where a token came from."""
+
+    position: int
+    """Its place in the corpus."""
+    shard_id: str
+    document: int
+    """Number of its document in the corpus, from 0."""
+    start: int
+    """Corpus position of the document's first token, and ..."""
+    stop: int
+    """... after its last (exclusive)."""
+    source: str | None
+    """The source file, relative to the inputs' common root; None where not recorded, likewise ..."""
+    line: int | None
+    """... the 1-based line of the document in it, and ..."""
+    byte: int | None
+    """... the byte at which that line (or text file) begins in the decompressed source."""
+
+
+class Documents(Sequence[NDArray[Any]]):
+    """The documents of a corpus, in order; `documents[i]` is a new array of its tokens, boundary included.
+
+    Borders come from the stored document index, read a shard at a time. Version 1 stores none and defines id 0 as its
+    boundary: there, and only there, the shard is searched for it.
+    """
+
+    def __init__(self, line: TokenLine, manifest: Manifest, entries: Sequence[ShardEntry], *, known: bool) -> None:
+        self._line = line
+        self._manifest = manifest
+        self._entries = entries
+        self._known = known
+        self._cumulative = np.cumsum([0, *(entry.document_count for entry in entries)], dtype=np.int64)
+        self._starts = np.array([*(entry.global_start for entry in entries), line.token_count], dtype=np.int64)
+        self._columns: OrderedDict[int, DocumentColumns] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many documents there are.
+
+        Raises:
+            NoDocumentsError: (a LookupError) the corpus stores no document index.
+        """
+        self._require()
+        return int(self._cumulative[-1])
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401  # int -> array; slices are refused below
+        """Tokens of one document, negative numbers counting from the end.
+
+        Raises:
+            OutOfRangeError: (an IndexError) no such document.
+        """
+        if isinstance(index, slice):
+            raise TypeError("documents are read one at a time: documents[i]")
+        start, stop = self.bounds(index)
+        return self._line.get_slice(start, stop)
+
+    def bounds(self, index: int) -> tuple[int, int]:
+        """Corpus positions [start, stop) of a document, boundary included."""
+        count = len(self)
+        number = int(index)
+        number += count if number < 0 else 0
+        if not 0 <= number < count:
+            raise OutOfRangeError(f"document {index} does not exist: the corpus has {count} documents")
+        shard = int(np.searchsorted(self._cumulative, number, side="right")) - 1
+        local = number - int(self._cumulative[shard])
+        ends = self._shard(shard).ends
+        base = self._entries[shard].global_start
+        return base + (int(ends[local - 1]) if local else 0), base + int(ends[local])
+
+    def lengths(self, shard: int) -> NDArray[np.int64]:
+        """Tokens of each document of one shard, boundary included, shape (documents of the shard,)."""
+        self._require()
+        return np.diff(self._shard(shard).ends.astype(np.int64), prepend=0)
+
+    def locate(self, position: int) -> Location:
+        """Where the token at a corpus position came from.
+
+        Raises:
+            OutOfRangeError: (an IndexError) no such position.
+            NoDocumentsError: the corpus stores no document index.
+        """
+        self._require()
+        position = int(position)
+        if not 0 <= position < self._line.token_count:
+            raise OutOfRangeError(f"position {position} is outside the corpus of {self._line.token_count} tokens")
+        shard = int(np.searchsorted(self._starts, position, side="right")) - 1
+        entry = self._entries[shard]
+        columns = self._shard(shard)
+        local = int(np.searchsorted(columns.ends, np.uint64(position - entry.global_start), side="right"))
+        if local == len(columns.ends):
+            raise NoDocumentsError(f"position {position} (shard {entry.shard_id}) belongs to no document")
+        known = len(columns.rows) > 0
+        return Location(
+            position=position,
+            shard_id=entry.shard_id,
+            document=int(self._cumulative[shard]) + local,
+            start=entry.global_start + (int(columns.ends[local - 1]) if local else 0),
+            stop=entry.global_start + int(columns.ends[local]),
+            source=columns.files[int(columns.file_indices[local])] if known else None,
+            line=entry.row_base + int(columns.rows[local]) + 1 if known else None,
+            byte=int(columns.offsets[local]) if known else None,
+        )
+
+    def _require(self) -> None:
+        if not self._known:
+            raise NoDocumentsError("this corpus stores no document index; only its tokens can be read")
+
+    def _shard(self, shard: int) -> "DocumentColumns":
+        columns = self._columns.get(shard)
+        if columns is None:
+            columns = self._columns[shard] = self._read(self._entries[shard])
+            if len(self._columns) > _SHARDS_HELD:
+                self._columns.popitem(last=False)
+        self._columns.move_to_end(shard)
+        return columns
+
+    def _read(self, entry: ShardEntry) -> "DocumentColumns":
+        from headrace.storage.hdf5_reader import read_documents  # noqa: PLC0415  # imports h5py
+
+        if self._manifest.version == 1:
+            return self._split_at_zeros(entry)
+        columns = read_documents(Path(entry.path), entry.document_count)
+        last = int(columns.ends[-1]) if len(columns.ends) else 0
+        if last > entry.token_count or bool((columns.ends[1:] < columns.ends[:-1]).any()):
+            raise CorruptShardError(f"{entry.path}: its document index is damaged: ends do not increase to its tokens")
+        return columns
+
+    def _split_at_zeros(self, entry: ShardEntry) -> "DocumentColumns":
+        from headrace.storage.hdf5_reader import DocumentColumns  # noqa: PLC0415  # imports h5py
+
+        tokens = self._line.get_slice(entry.global_start, entry.global_stop)
+        ends = np.flatnonzero(tokens == self._manifest.boundary_token_id).astype(np.uint64) + np.uint64(1)
+        if entry.token_count and (not len(ends) or int(ends[-1]) != entry.token_count):
+            ends = np.append(ends, np.uint64(entry.token_count))
+        if len(ends) != entry.document_count:
+            raise CorruptShardError(
+                f"{entry.path}: the index says {entry.document_count} documents, but its boundaries make {len(ends)}"
+            )
+        nothing = np.empty(0, np.uint64)
+        return DocumentColumns(ends, nothing, nothing, np.empty(0, np.uint32), ())

@@ -1,0 +1,253 @@
+"""Bytes against the manifest: every shard is judged, in parallel, before anything is reported as whole.
+
+A shard that could not be judged is `unreadable`, never `missing` or `ok`.
+"""
+
+import hashlib
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import CorruptShardError, FormatError, HeadraceError, MissingShardError, Problem
+from headrace.events import ShardVerified, Subscriber, ignore
+from headrace.manifest import ShardEntry, load_index
+
+__all__ = ["ShardReport", "Status", "validate_corpus", "verify_shards"]
+
+Status = Literal["ok", "corrupt", "missing", "unreadable"]
+_PIECE = 1 << 22
+"""Most bytes hashed at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReport:
+    """The verdict on one shard."""
+
+    shard_id: str
+    path: str
+    status: Status
+    reason: str = ""
+    """What is wrong; empty where `ok`."""
+    problems: tuple[Problem, ...] = ()
+    """Each damaged chunk: its token range in the shard, and the documents it touches."""
+    bytes_read: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found wrong."""
+        return self.status == "ok"
+
+
+def verify_shards(
+    entries: Sequence[ShardEntry],
+    *,
+    quick: bool = False,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    on_event: Subscriber = ignore,
+) -> list[ShardReport]:
+    """Judge every shard; none stops the others.
+
+    Args:
+        entries: with absolute paths, as `load_index` gives them, or with paths that do not exist.
+        quick: compare attributes, and the first and last chunk, instead of every byte.
+        workers: threads; by default the CPUs that this process may use (hashing releases the interpreter's lock).
+        executor: runs the work instead of a thread pool of its own.
+        on_event: receives a `ShardVerified` as each shard is judged.
+
+    Returns:
+        One report for each entry, in order.
+    """
+    if executor is None:
+        with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
+            return verify_shards(entries, quick=quick, executor=pool, on_event=on_event)
+    futures = [executor.submit(_judge, entry, quick) for entry in entries]
+    reports: list[ShardReport] = []
+    for future in futures:
+        report = future.result()
+        on_event(
+            ShardVerified(
+                shard_id=report.shard_id, status=report.status, reason=report.reason, bytes_read=report.bytes_read
+            )
+        )
+        reports.append(report)
+    return reports
+
+
+def validate_corpus(entries: Sequence[ShardEntry] | str | os.PathLike[str]) -> list[str]:
+    """Recompute every shard's SHA-256 and compare it with the index.
+
+    Args:
+        entries: shard entries, or the path of a corpus or its `shards.json`.
+
+    Returns:
+        The ids of the shards that fail, in order; empty if all is well.
+    """
+    if isinstance(entries, str | os.PathLike):
+        entries = load_index(Path(entries))
+    return [report.shard_id for report in verify_shards(entries) if not report.ok]
+
+
+def _judge(entry: ShardEntry, quick: bool) -> ShardReport:  # noqa: FBT001  # passed through an executor
+    def report(status: Status, reason: str, problems: Sequence[Problem] = (), bytes_read: int = 0) -> ShardReport:
+        return ShardReport(
+            shard_id=entry.shard_id,
+            path=entry.path,
+            status=status,
+            reason=reason,
+            problems=tuple(problems),
+            bytes_read=bytes_read,
+        )
+
+    try:
+        check = _ShardCheck(entry)
+        check.run(quick=quick)
+    except MissingShardError:
+        return report("missing", "no such file")
+    except (CorruptShardError, FormatError) as error:
+        return report("corrupt", error.summary, error.problems)
+    except (HeadraceError, OSError) as error:
+        return report("unreadable", str(error))
+    except Exception as error:  # noqa: BLE001  # h5py raises KeyError, RuntimeError and others on damaged metadata
+        return report("corrupt", f"{entry.path}: HDF5 cannot read it: {type(error).__name__}: {error}")
+    if check.problems:
+        reason = f"{len(check.problems)} problem{'s' * (len(check.problems) > 1)}: {check.problems[0].reason}"
+        return report("corrupt", reason, check.problems, check.bytes_read)
+    return report("ok", "", bytes_read=check.bytes_read)
+
+
+class _ShardCheck:
+    """All comparisons of one shard."""
+
+    def __init__(self, entry: ShardEntry) -> None:
+        from headrace.storage.hdf5_reader import inspect_shard  # noqa: PLC0415  # imports h5py
+
+        self.entry = entry
+        self.path = Path(entry.path)
+        self.layout = inspect_shard(self.path)
+        self.problems: list[Problem] = []
+        self.bytes_read = 0
+        self._ends: NDArray[np.uint64] | None = None
+
+    def problem(self, place: str, reason: str) -> None:
+        self.problems.append(Problem(f"{self.entry.path}: {place}" if place else self.entry.path, reason))
+
+    def run(self, *, quick: bool) -> None:
+        entry, layout = self.entry, self.layout
+        for name, wanted, found in (
+            ("token_count", entry.token_count, layout.token_count),
+            ("document_count", entry.document_count, layout.document_count),
+            ("sha256", entry.sha256, layout.sha256),
+            ("documents_sha256", entry.documents_sha256, layout.documents_sha256),
+        ):
+            if wanted != found:
+                self.problem(f"attribute {name}", f"shards.json says {wanted}, the file {found}")
+        if not entry.documents_sha256:  # version 1: the hash is all there is
+            self._tokens(crcs=None, quick=False)
+            return
+        self._documents()
+        crcs = self._stored_crcs()
+        self._tokens(crcs=crcs, quick=quick)
+
+    def _documents(self) -> None:
+        from headrace.storage.hdf5_reader import read_documents  # noqa: PLC0415  # imports h5py
+
+        try:
+            columns = read_documents(self.path, self.entry.document_count)
+        except HeadraceError as error:
+            self.problem("/documents", error.summary)
+            return
+        self._ends = columns.ends
+        self.bytes_read += columns.ends.nbytes
+        if hashlib.sha256(columns.ends.astype("<u8").data).hexdigest() != self.entry.documents_sha256:
+            self.problem("/documents/end", "the SHA-256 of the document ends is not documents_sha256")
+        if len(columns.file_indices) and int(columns.file_indices.max()) >= len(columns.files):
+            self.problem("/documents/source_file", "names a file that /documents/files does not have")
+
+    def _stored_crcs(self) -> NDArray[np.uint32] | None:
+        from headrace.storage.hdf5_reader import open_shard  # noqa: PLC0415  # imports h5py
+
+        chunks = -(-self.entry.token_count // self.layout.chunk_size)
+        with open_shard(self.path) as file:
+            stored: NDArray[np.uint32] = file["chunks/crc32"][:]
+        if len(stored) != chunks:
+            self.problem("/chunks/crc32", f"{chunks} chunks need as many checksums, found {len(stored)}")
+            return None
+        return stored
+
+    def _tokens(self, *, crcs: NDArray[np.uint32] | None, quick: bool) -> None:
+        """Hash all tokens (or check the end chunks), and say which chunks are damaged."""
+        last = -(-self.layout.token_count // self.layout.chunk_size) - 1
+        digest = hashlib.sha256()
+        bad: list[int] = []
+        for number, data in self._chunks({0, last} if quick else None):
+            self.bytes_read += len(data)
+            if crcs is not None and zlib.crc32(data) != int(crcs[number]):
+                bad.append(number)
+            if not quick:
+                digest.update(data)
+        for number in bad:
+            self._report_chunk(number)
+        if not quick and digest.hexdigest() != self.entry.sha256 and not bad:
+            self.problem("/tokens", "the SHA-256 of the tokens is not the one in shards.json")
+
+    def _report_chunk(self, number: int) -> None:
+        size, count = self.layout.chunk_size, self.layout.token_count
+        start, stop = number * size, min((number + 1) * size, count)
+        reason = f"tokens [{start}, {stop}) of the shard are damaged (corpus [{self.entry.global_start + start}, "
+        reason += f"{self.entry.global_start + stop}))"
+        if self._ends is not None and len(self._ends):
+            first = int(np.searchsorted(self._ends, np.uint64(start), side="right"))
+            last = min(int(np.searchsorted(self._ends, np.uint64(stop - 1), side="right")), len(self._ends) - 1)
+            reason += f", documents {first} to {last} of the shard"
+        self.problem(f"chunk {number}", reason)
+
+    def _chunks(self, wanted: set[int] | None) -> Iterator[tuple[int, memoryview | bytes]]:
+        """The token bytes of each chunk (padding left out), read from the file, past its maps and page tables."""
+        layout = self.layout
+        size, itemsize = layout.chunk_size, layout.dtype.itemsize
+        total = -(-layout.token_count // size)
+        numbers = range(total) if wanted is None else sorted(number for number in wanted if 0 <= number < total)
+        if not len(layout.first):
+            yield from self._library_chunks(numbers)
+            return
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            for number in numbers:
+                start, stop = number * size, min((number + 1) * size, layout.token_count)
+                extent = int(np.searchsorted(layout.first, np.uint64(start), side="right")) - 1
+                offset = int(layout.offset[extent]) + (start - int(layout.first[extent])) * itemsize
+                yield number, _read_exactly(descriptor, (stop - start) * itemsize, offset, self.path)
+        finally:
+            os.close(descriptor)
+
+    def _library_chunks(self, numbers: Sequence[int]) -> Iterator[tuple[int, memoryview | bytes]]:
+        from headrace.storage.hdf5_reader import LibraryReader  # noqa: PLC0415  # imports h5py
+
+        reader = LibraryReader(self.path)
+        size = self.layout.chunk_size
+        try:
+            for number in numbers:
+                tokens: NDArray[Any] = reader.read(number * size, min((number + 1) * size, self.layout.token_count))
+                yield number, np.ascontiguousarray(tokens).data.cast("B")
+        finally:
+            reader.close()
+
+
+def _read_exactly(descriptor: int, size: int, offset: int, path: Path) -> bytes:
+    pieces: list[bytes] = []
+    done = 0
+    while done < size:
+        piece = os.pread(descriptor, min(size - done, _PIECE), offset + done)
+        if not piece:
+            raise CorruptShardError(f"{path}: is truncated: it ends before byte {offset + size}")
+        pieces.append(piece)
+        done += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

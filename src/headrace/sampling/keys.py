@@ -1,0 +1,34 @@
+"""Key words for every random stream of a plan."""
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Stream", "key_words"]
+
+
+class Stream(IntEnum):
+    """What a key is for. The numbers are part of every order: never reuse or change one, and never use 0."""
+
+    BLOCKS = 1
+    """Round keys of the permutation of one epoch's windows."""
+    RANDOM = 2
+    """Philox key of random starts; its epoch is always 0."""
+
+
+def key_words(seed: int, epoch: int, stream: Stream, count: int) -> NDArray[np.uint64]:
+    """Return `count` uint64 key words of `(seed, epoch, stream)`, never of `seed + epoch`.
+
+    numpy's `SeedSequence` splits each integer into as many 32-bit words as it needs, least significant first, and
+    hashes the words, padded with zeros at the end. Since a stream is never 0, two epochs of a seed never share words,
+    and neither do two plans while their epochs are below 2**32.
+
+    Args:
+        seed: any integer >= 0.
+        epoch: any integer >= 0.
+        stream: what the key is for.
+        count: how many words; a longer key begins with the words of a shorter one.
+    """
+    words = np.random.SeedSequence((seed, epoch, int(stream))).generate_state(count, np.uint64)
+    return words.astype(np.uint64, copy=False)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from headrace._version import __version__
 
 if TYPE_CHECKING:
-    from headrace.build import build
-    from headrace.build.pipeline import ShardedTokenizationPipeline, pack_documents
+    from headrace.building.build import build
+    from headrace.building.pipeline import ShardedTokenizationPipeline, pack_documents
     from headrace.corpus import Corpus, MmapTokenStore
     from headrace.corpus import open_corpus as open
     from headrace.loading import Batch, Loader, SlidingWindowDataloader
@@ -52,13 +52,13 @@ _HOMES = {
     "MmapTokenStore": "headrace.corpus",
     "Plan": "headrace.sampling",
     "ShardEntry": "headrace.manifest",
-    "ShardedTokenizationPipeline": "headrace.build.pipeline",
+    "ShardedTokenizationPipeline": "headrace.building.pipeline",
     "SlidingWindowDataloader": "headrace.loading",
     "Tokenizer": "headrace.tokenizers.bytes",
-    "build": "headrace.build",
+    "build": "headrace.building.build",
     "load_index": "headrace.manifest",
     "open": "headrace.corpus",
-    "pack_documents": "headrace.build.pipeline",
+    "pack_documents": "headrace.building.pipeline",
     "validate_corpus": "headrace.verify",
     "verify_shards": "headrace.verify",
 }

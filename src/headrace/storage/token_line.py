@@ -18,10 +18,10 @@ __all__ = ["Io", "RangeReader", "TokenLine", "WindowBlock"]
 
 Io = Literal["mmap", "pread"]
 
-_ADDRESSES = 2**48
-"""Bytes of address space that user programs get on x86-64 and aarch64 Linux."""
-_MAX_GATHER = 2**14
-"""Longest window gathered through `_AllMemory`, whose size in bytes must fit int64; longer ones are copied singly."""
+_ADDRESSES = 2**47
+"""Bytes of address space that a program gets on x86-64 Linux; grown where maps lie higher."""
+_MAX_GATHER = 2**15
+"""Longest window, in bytes, gathered through `_AllMemory`, whose size in bytes must fit int64; others are copied singly."""
 
 
 class RangeReader(Protocol):
@@ -77,21 +77,20 @@ class _File:
 
 
 class _AllMemory:
-    """Array interface of the whole address space as overlapping windows.
+    """Array interface of the address space as overlapping opaque items: item i is the `size` bytes at address i + 1.
 
-    Indexing the array made from this with element addresses gathers windows out of any number of maps in one numpy
-    call, where a view for each file would cost a call each. Only addresses inside live maps are ever used as an index.
+    Indexing the array made from this with addresses gathers windows out of any number of maps in one numpy call, where
+    a view for each file would cost two calls each; opaque items are copied whole, whatever their alignment. Only
+    addresses inside live maps are ever used as an index.
     """
 
-    def __init__(self, dtype: np.dtype[Any], length: int) -> None:
-        size = dtype.itemsize
+    def __init__(self, addresses: int, size: int) -> None:
         self.__array_interface__ = {
             "version": 3,
-            "typestr": dtype.str,
-            # numpy refuses a null pointer, so row i lies at (i + 1) * itemsize.
-            "data": (size, True),
-            "shape": (_ADDRESSES // size, length),
-            "strides": (size, size),
+            "typestr": f"|V{size}",
+            "data": (1, True),  # numpy refuses a null pointer
+            "shape": (addresses,),
+            "strides": (1,),
         }
 
 
@@ -133,10 +132,9 @@ class TokenLine:
         self._checked = np.zeros(len(paths), dtype=bool)
         self._stops = np.append(table.first[1:], np.uint64(table.token_count))
         """Position after each extent's last token, shape (e,)."""
-        flat = table.offset[table.offset != NOT_FLAT]
-        self._aligned = not bool((flat % np.uint64(dtype.itemsize)).any())
-        self.elements = np.zeros(len(paths), dtype=np.int64)
-        """Element number (address / itemsize) of each mapped shard's byte 0, else 0."""
+        self.bases = np.zeros(len(paths), dtype=np.int64)
+        """Item of `_AllMemory` at each mapped shard's byte 0 (its address - 1), else 0."""
+        self._addresses = _ADDRESSES
         self._pool = HandlePool(len(paths), self._open, self._forget, handle_limit())
         self._views: dict[int, NDArray[Any]] = {}
 
@@ -202,10 +200,10 @@ class TokenLine:
         extent = np.searchsorted(table.first, begin, side="right") - 1
         whole = begin + np.uint64(length) <= self._stops[extent]
         simple = whole & (table.offset[extent] != NOT_FLAT)
-        if self.io == "pread" or not self._aligned or length > _MAX_GATHER:
+        if self.io == "pread" or length * self.dtype.itemsize > _MAX_GATHER:
             simple[...] = False
-        within = (begin - table.first[extent]).astype(np.int64)
-        offset = np.where(simple, table.offset[extent], np.uint64(0)).astype(np.int64) // self.dtype.itemsize
+        within = (begin - table.first[extent]).astype(np.int64) * self.dtype.itemsize
+        offset = np.where(simple, table.offset[extent], np.uint64(0)).astype(np.int64)
         return WindowBlock(
             self,
             length=length,
@@ -215,24 +213,17 @@ class TokenLine:
             simple=simple,
         )
 
-    def view(self, length: int) -> NDArray[Any]:
-        """All windows of `length` tokens in memory, by element number - 1 (see `_AllMemory`)."""
-        view = self._views.get(length)
-        if view is None:
-            view = self._views[length] = np.asarray(_AllMemory(self.dtype, length))
-        return view
-
     def gather(self, shards: NDArray[np.intp], offsets: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Windows that each lie in one extent.
+        """Read windows that each lie in one extent.
 
         Args:
             shards: shard of each window, shape (n,).
-            offsets: element of each window's first token, counted from its file's byte 0, shape (n,).
-            out: shape (n, length).
+            offsets: byte of each window's first token in its file, shape (n,).
+            out: shape (n, length), C-contiguous.
         """
         with self._pool:
-            base = self.elements[shards]
-            if not base.all():
+            items = self.bases[shards]
+            if not items.all():
                 needed = np.unique(shards)
                 if len(needed) > self._pool.capacity:
                     half = len(shards) // 2
@@ -241,9 +232,14 @@ class TokenLine:
                     return
                 for shard in needed.tolist():
                     self._pool.get(shard)
-                base = self.elements[shards]
-            base += offsets
-            out[...] = self.view(out.shape[1])[base]
+                items = self.bases[shards]
+            items += offsets
+            length = out.shape[1]
+            memory = self._views.get(length)
+            if memory is None:
+                memory = np.asarray(_AllMemory(self._addresses, length * self.dtype.itemsize))
+                self._views[length] = memory
+            out.reshape(-1)[:] = memory[items].view(self.dtype)
 
     # -- files ------------------------------------------------------------------------------------------------------
 
@@ -253,12 +249,14 @@ class TokenLine:
             self._check(shard, file)
             self._checked[shard] = True
         if self.io == "mmap":
-            # Maps begin at a page, so the division is exact; - 1 as the view's row 0 lies one element up.
-            self.elements[shard] = file.address // self.dtype.itemsize - 1
+            self.bases[shard] = file.address - 1
+            while file.address + len(file.bytes) > self._addresses:
+                self._addresses *= 2
+                self._views.clear()
         return file
 
     def _forget(self, shard: int) -> None:
-        self.elements[shard] = 0
+        self.bases[shard] = 0
 
     def _check(self, shard: int, file: _File) -> None:
         """Refuse a shard whose digest or end chunks are not what the table was made from."""
@@ -326,7 +324,7 @@ class WindowBlock:
         self._shards = shards
         self._offsets = offsets
         self._simple = simple
-        """Whether the window lies in one mapped, aligned extent, shape (steps, rows)."""
+        """Whether the window lies in one mapped extent, shape (steps, rows)."""
         self._all_simple = cast("NDArray[np.bool_]", simple.all(axis=1)).tolist()
 
     def gather_into(self, row: int, out: NDArray[Any]) -> None:

@@ -1,0 +1,1 @@
+"""Sources -> tokenizer -> shard writers -> manifest."""

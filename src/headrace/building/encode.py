@@ -1,0 +1,98 @@
+"""From texts to the tokens of a shard: encode, cut, put the boundary behind each document. No loop over tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import TokenIdError
+from headrace.manifest import dtype_name_for
+from headrace.tokenizers.base import BatchTokenizer
+
+__all__ = ["DocumentEncoder", "EncodedBatch"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedBatch:
+    """Whole documents as they are stored."""
+
+    tokens: NDArray[Any]
+    """uint16 or uint32, shape (n,): each document's BOS if asked for, its text, and its boundary."""
+    ends: NDArray[np.int64]
+    """Exclusive end of each document in `tokens`, shape (d,)."""
+    cut_tokens: int
+    """Text tokens left out because of `max_document_tokens`."""
+    cut_documents: int
+    """Documents they were cut from."""
+
+
+class DocumentEncoder:
+    """Encodes batches of documents with one tokenizer.
+
+    Args:
+        tokenizer: encodes the texts.
+        boundary: id that ends each document.
+        bos: id that begins each document; None for none.
+        max_document_tokens: text tokens kept of a document (BOS and boundary not counted); None for all.
+    """
+
+    def __init__(
+        self,
+        tokenizer: BatchTokenizer,
+        boundary: int,
+        *,
+        bos: int | None = None,
+        max_document_tokens: int | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.boundary = boundary
+        self.bos = bos
+        self.max_document_tokens = max_document_tokens
+        self.dtype: np.dtype[Any] = np.dtype(dtype_name_for(tokenizer.vocab_size)).newbyteorder("<")
+        for name, token in (("boundary", boundary), ("BOS", bos)):
+            if token is not None and not 0 <= token < tokenizer.vocab_size:
+                raise TokenIdError(f"the {name} id {token} is not in the vocabulary of {tokenizer.vocab_size} ids")
+
+    def encode(self, texts: Sequence[bytes]) -> EncodedBatch:
+        """Encode documents.
+
+        Args:
+            texts: UTF-8.
+
+        Raises:
+            TokenIdError: the tokenizer gave an id outside its vocabulary.
+        """
+        ids, ends = self.tokenizer.encode_documents(texts)
+        if len(ids) and int(ids.max()) >= self.tokenizer.vocab_size:
+            raise TokenIdError(
+                f"the tokenizer gave id {int(ids.max())}, outside its vocabulary of {self.tokenizer.vocab_size} ids"
+            )
+        lengths = np.diff(ends, prepend=0)
+        cut_tokens = cut_documents = 0
+        if self.max_document_tokens is not None:
+            kept = np.minimum(lengths, self.max_document_tokens)
+            cut_tokens = int((lengths - kept).sum())
+            cut_documents = int(np.count_nonzero(kept < lengths))
+            if cut_tokens:
+                within = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)
+                ids = ids[within < self.max_document_tokens]
+            lengths = kept
+        return self._with_boundaries(ids, lengths, cut_tokens, cut_documents)
+
+    def _with_boundaries(
+        self, ids: NDArray[Any], lengths: NDArray[np.int64], cut_tokens: int, cut_documents: int
+    ) -> EncodedBatch:
+        extra = 1 if self.bos is None else 2
+        ends = np.cumsum(lengths + extra)
+        tokens = np.empty(len(ids) + extra * len(lengths), dtype=self.dtype)
+        text = np.ones(len(tokens), dtype=bool)
+        text[ends - 1] = False
+        if self.bos is not None:
+            starts = ends - lengths - extra
+            text[starts] = False
+            tokens[starts] = self.bos
+        tokens[text] = ids
+        tokens[ends - 1] = self.boundary
+        return EncodedBatch(tokens, ends, cut_tokens, cut_documents)

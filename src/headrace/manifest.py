@@ -7,6 +7,7 @@ them. Every problem of a manifest is reported at once.
 
 import hashlib
 import json
+import os
 import re
 import reprlib
 import struct
@@ -382,13 +383,13 @@ def _found(row: Mapping[str, Any], key: str) -> str:
     return reprlib.repr(row[key])
 
 
-def index_path(path: str | Path) -> Path:
+def index_path(path: str | os.PathLike[str]) -> Path:
     """The index file of a corpus folder, or the path itself where it is a file."""
     path = Path(path)
     return path / INDEX_NAME if path.is_dir() else path
 
 
-def read_manifest(path: str | Path) -> Manifest:
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     """Read a corpus folder's (or file's) manifest; shard paths stay as they are stored.
 
     Raises:
@@ -417,7 +418,7 @@ def shard_candidates(index: Path, manifest: Manifest, entry: ShardEntry) -> Sequ
     return tuple(dict.fromkeys((folder / entry.path, folder.parent / entry.path, folder / Path(entry.path).name)))
 
 
-def load_index(path: str | Path) -> list[ShardEntry]:
+def load_index(path: str | os.PathLike[str]) -> list[ShardEntry]:
     """Read `shards.json` (or the folder that holds it) into entries with absolute paths.
 
     Version 1 paths are tried as index folder/path, its parent/path and index folder/basename; the first file that
@@ -434,24 +435,31 @@ def load_index(path: str | Path) -> list[ShardEntry]:
     return resolve_shards(index, manifest)
 
 
+def locate_shards(index: Path, manifest: Manifest) -> list[ShardEntry]:
+    """Entries with absolute paths: of the first candidate that exists, else of the first candidate."""
+    located: list[ShardEntry] = []
+    for entry in manifest.shards:
+        candidates = shard_candidates(index, manifest, entry)
+        path = next((candidate for candidate in candidates if candidate.is_file()), candidates[0])
+        located.append(replace(entry, path=str(path)))
+    return located
+
+
 def resolve_shards(index: Path, manifest: Manifest) -> list[ShardEntry]:
     """Entries with absolute paths of existing files.
 
     Raises:
         MissingShardError: some are not there; all are named.
     """
-    found: list[ShardEntry] = []
-    missing: list[Problem] = []
-    for entry in manifest.shards:
-        candidates = shard_candidates(index, manifest, entry)
-        path = next((candidate for candidate in candidates if candidate.is_file()), None)
-        if path is None:
-            missing.append(Problem(entry.path, f"no such file (shard {entry.shard_id}, {entry.token_count} tokens)"))
-            continue
-        found.append(replace(entry, path=str(path)))
+    located = locate_shards(index, manifest)
+    missing = [
+        Problem(entry.path, f"no such file (shard {entry.shard_id}, {entry.token_count} tokens)")
+        for entry in located
+        if not Path(entry.path).is_file()
+    ]
     if missing:
         raise MissingShardError(
             f"{index}: {len(missing)} of {len(manifest.shards)} shards are missing; copy them back or build again",
             problems=missing,
         )
-    return found
+    return located

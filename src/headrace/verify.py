@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, FormatError, HeadraceError, MissingShardError, Problem
 from headrace.events import ShardVerified, Subscriber, ignore
-from headrace.manifest import ShardEntry, load_index
+from headrace.manifest import ShardEntry, index_path, load_index, locate_shards, read_manifest
 
-__all__ = ["ShardReport", "Status", "validate_corpus", "verify_shards"]
+__all__ = ["ShardReport", "Status", "validate_corpus", "verify_path", "verify_shards"]
 
 Status = Literal["ok", "corrupt", "missing", "unreadable"]
 _PIECE = 1 << 22
@@ -93,6 +93,45 @@ def validate_corpus(entries: Sequence[ShardEntry] | str | os.PathLike[str]) -> l
     if isinstance(entries, str | os.PathLike):
         entries = load_index(Path(entries))
     return [report.shard_id for report in verify_shards(entries) if not report.ok]
+
+
+def verify_path(
+    path: str | os.PathLike[str],
+    *,
+    quick: bool = False,
+    workers: int | None = None,
+    on_event: Subscriber = ignore,
+) -> list[ShardReport]:
+    """Judge the shards of a corpus folder, its `shards.json`, or one HDF5 file.
+
+    Missing shards are reported, not raised. See `verify_shards`.
+
+    Raises:
+        ManifestError, MissingShardError: there is no usable index.
+    """
+    index = index_path(path).absolute()
+    if not Path(path).is_dir() and index.suffix != ".json":
+        entries = [_entry_of_file(index)]
+    else:
+        entries = locate_shards(index, read_manifest(index))
+    return verify_shards(entries, quick=quick, workers=workers, on_event=on_event)
+
+
+def _entry_of_file(path: Path) -> ShardEntry:
+    """What one file says of itself, to be compared with its bytes."""
+    from headrace.storage.hdf5_reader import inspect_shard  # noqa: PLC0415  # imports h5py
+
+    layout = inspect_shard(path)
+    if not layout.sha256:
+        raise FormatError(f"{path}: stores no sha256, so there is nothing to verify it against")
+    return ShardEntry(
+        shard_id=path.stem,
+        path=str(path),
+        token_count=layout.token_count,
+        document_count=layout.document_count or 0,
+        sha256=layout.sha256,
+        documents_sha256=layout.documents_sha256,
+    )
 
 
 def _judge(entry: ShardEntry, quick: bool) -> ShardReport:  # noqa: FBT001  # passed through an executor

@@ -1,34 +1,32 @@
 """One source shard, from its files to published HDF5 shards: the unit of work of a build."""
 
-import json
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import NamedTuple
 
 import numpy as np
 
 from headrace.building.encode import DocumentEncoder
+from headrace.building.faults import CHECK_BYTES, EMPTY, DropLog, bad_documents_error, fields_hint, look_on, places
+from headrace.building.lane import Lane
 from headrace.building.pipeline import Origins, RollingShards
-from headrace.errors import MAX_LISTED, Problem, SourceError
+from headrace.errors import SourceError
 from headrace.manifest import ShardEntry, SourceEntry
 from headrace.sources import BadInput, DocumentBatch, Drop, SourceFile, SourceShard, read_shard
-from headrace.sources.compressed import open_stream
+from headrace.sources.rawfile import Observer
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.tokenizers.base import BatchTokenizer
 
-__all__ = ["ContentOptions", "ShardJob", "ShardOutcome", "Tally", "check_sources", "run_job"]
+__all__ = ["ContentOptions", "ShardJob", "ShardOutcome", "Tally", "run_job"]
 
-EMPTY = "empty"
-"""The one reason for dropping a document that is no fault of the input."""
 MAX_BAD_AFTER = 1000
 """Documents of a source after which the share of bad ones is judged, so that small files are not cut off."""
-CHECK_BYTES = 1 << 28
-"""Bytes of input read on after the first bad document, in search of more to report."""
 _REPORT_SECONDS = 0.1
 
 
@@ -60,6 +58,11 @@ class ShardJob:
     def shard_id(self, roll: int) -> str:
         """Name of the k-th shard, known without the other sources' counts: source, cut, roll."""
         return f"{self.shard.index:06d}-0000-{roll:04d}"
+
+    @property
+    def dropped_path(self) -> Path:
+        """Where the documents that are not kept are listed."""
+        return self.output / ".headrace" / "dropped" / f"{self.shard.index:06d}-0000.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -151,9 +154,11 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, report: Report = lambda _:
         published=lambda entry: extents.append(extents_of(checked_layout(Path(entry.path), entry))),
     )
     tally = Tally()
+    hashes = SourceHashes(job.shard)
     try:
-        with _DropLog(job) as log:
-            _fill(job, encoder, shards, tally, log, report)
+        with DropLog(job.dropped_path) as log, Lane() as lane:
+            _fill(job, encoder, shards, _Books(tally, log, hashes, lane, report))
+            lane.drain()
             shards.finish()
     except BaseException:
         shards.abandon()
@@ -162,7 +167,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, report: Report = lambda _:
         index=job.shard.index,
         entries=tuple(replace(entry, path=Path(entry.path).name, source=job.source) for entry in shards.entries),
         extents=tuple(extents),
-        sources=tuple(_source_entry(number, file, tally) for number, file in enumerate(job.shard.files)),
+        sources=tuple(_source_entry(number, file, tally, hashes) for number, file in enumerate(job.shard.files)),
         documents_in=tally.documents_in,
         replaced=tally.replaced,
         cut_tokens=tally.cut_tokens,
@@ -171,17 +176,26 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, report: Report = lambda _:
     )
 
 
-def _fill(
-    job: ShardJob,
-    encoder: DocumentEncoder,
-    shards: RollingShards,
-    tally: Tally,
-    log: "_DropLog",
-    report: Report,
-) -> None:
+class _Books(NamedTuple):
+    """Where a job's progress is kept and told."""
+
+    tally: Tally
+    log: DropLog
+    hashes: "SourceHashes"
+    lane: Lane
+    """Hashes and writes while the next batch is read and encoded."""
+    report: Report
+
+
+def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books: _Books) -> None:
     options = job.options
+    tally, log, hashes, lane, report = books
+
+    def observe(file: SourceFile, data: bytes) -> None:
+        lane.call(hashes.update, file, data)
+
     told = time.monotonic()
-    batches = _batches(job.shard, options, tally)
+    batches = _batches(job.shard, options, tally, observe)
     for batch in batches:
         log.add(batch.drops)
         if tally.faults:
@@ -190,7 +204,7 @@ def _fill(
             _judge(job, tally, log.first)
         if batch.texts:
             encoded = encoder.encode(batch.texts)
-            shards.add(encoded, Origins(batch.rows, batch.offsets, batch.files))
+            lane.call(shards.add, encoded, Origins(batch.rows, batch.offsets, batch.files))
             tally.tokens += len(encoded.tokens)
             tally.cut_tokens += encoded.cut_tokens
         if time.monotonic() - told >= _REPORT_SECONDS:
@@ -199,9 +213,15 @@ def _fill(
     report(tally)
 
 
-def _batches(shard: SourceShard, options: ContentOptions, tally: Tally) -> Iterator[DocumentBatch]:
+def _batches(
+    shard: SourceShard, options: ContentOptions, tally: Tally, observe: Observer | None = None
+) -> Iterator[DocumentBatch]:
     for batch in read_shard(
-        shard, text_field=options.text_field, on_bad_input=options.on_bad_input, keep_empty=options.keep_empty
+        shard,
+        text_field=options.text_field,
+        on_bad_input=options.on_bad_input,
+        keep_empty=options.keep_empty,
+        observe=observe,
     ):
         tally.add(batch)
         yield batch
@@ -214,114 +234,38 @@ def _judge(job: ShardJob, tally: Tally, first: list[Drop]) -> None:
         raise SourceError(
             f"{job.shard.files[0].label}: {tally.faults} of the first {seen} documents are bad, more than the "
             f"{limit:.2%} that --max-bad allows{fields_hint(job.shard, first)}",
-            problems=_problems(first),
+            problems=places(first),
         )
 
 
 def _bad_documents(shard: SourceShard, first: list[Drop], rest: Iterator[DocumentBatch]) -> SourceError:
     """Read on for a while, so that one run reports many faults."""
     found = [drop for drop in first if drop.reason != EMPTY]
-    more, cut = _look_on(rest, CHECK_BYTES)
+    more, cut = look_on(rest, CHECK_BYTES)
     found += more
     return bad_documents_error(found, complete=not cut, hint=fields_hint(shard, found))
 
 
-def _look_on(batches: Iterator[DocumentBatch], limit: int) -> tuple[list[Drop], bool]:
-    """Faults in the next `limit` bytes, and whether reading stopped before the end."""
-    found: list[Drop] = []
-    consumed = 0
-    for batch in batches:
-        found += [drop for drop in batch.drops if drop.reason != EMPTY]
-        consumed += batch.consumed
-        if consumed > limit or len(found) > MAX_LISTED:
-            return found, True
-    return found, False
+class SourceHashes:
+    """SHA-256 of each file of a source shard as it lies on disk, from the bytes that the readers read."""
+
+    def __init__(self, shard: SourceShard) -> None:
+        self._digests = {file.path: hashlib.sha256() for file in shard.files}
+
+    def update(self, file: SourceFile, data: bytes) -> None:
+        """Take the next bytes of a file."""
+        self._digests[file.path].update(data)
+
+    def hex(self, file: SourceFile) -> str:
+        """The digest of a file that was read whole."""
+        return self._digests[file.path].hexdigest()
 
 
-def check_sources(shards: Iterator[SourceShard], options: ContentOptions, limit: int = CHECK_BYTES) -> list[Drop]:
-    """Read without encoding, for faults only, until `limit` bytes or enough of them; damaged files are passed over."""
-    found: list[Drop] = []
-    for shard in shards:
-        try:
-            more, cut = _look_on(_batches(shard, options, Tally()), limit)
-        except SourceError as error:
-            more, cut = [Drop(shard.files[0].label, -1, 0, error.summary)], False
-        found += more
-        limit -= shard.size
-        if cut or limit <= 0 or len(found) > MAX_LISTED:
-            break
-    return found
-
-
-def bad_documents_error(drops: list[Drop], *, complete: bool, hint: str = "") -> SourceError:
-    """The error of a build that stops at bad documents."""
-    count = f"{len(drops)}" if complete else f"at least {len(drops)}"
-    return SourceError(
-        f"{count} bad document{'s' * (len(drops) != 1)}; nothing was published. Mend them, or build with "
-        f"--on-bad-input skip to leave them out and count them{hint}",
-        problems=_problems(drops),
-    )
-
-
-def _problems(drops: list[Drop]) -> list[Problem]:
-    return [Problem(drop.place, drop.reason + (f" (byte {drop.byte})" if drop.row >= 0 else "")) for drop in drops]
-
-
-def fields_hint(shard: SourceShard, drops: list[Drop]) -> str:
-    """Which fields the lines do have, where the one asked for is missing from them."""
-    lacking = next((drop for drop in drops if drop.reason.startswith("no field")), None)
-    if lacking is None:
-        return ""
-    file = next(file for file in shard.files if file.label == lacking.path)
-    with open_stream(file) as stream:
-        head = b""
-        while len(head) < 1 << 20 and (piece := stream.read(1 << 16)):
-            head += piece
-    names: list[str] = []
-    for line in head.split(b"\n")[:100]:
-        try:
-            row: Any = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            names += [str(name) for name in row if name not in names]  # pyright: ignore[reportUnknownVariableType]
-    return f"; the lines have the fields {', '.join(map(repr, names[:20]))}" if names else ""
-
-
-def _source_entry(number: int, file: SourceFile, tally: Tally) -> SourceEntry:
+def _source_entry(number: int, file: SourceFile, tally: Tally, hashes: SourceHashes) -> SourceEntry:
     return SourceEntry(
         path=file.label,
         size=file.size,
-        sha256=tally.hashes.hex(number),
+        sha256=hashes.hex(file),
         documents=tally.kept_by_file[number],
         dropped=dict(sorted(tally.drops_by_label.get(file.label, Counter()).items())),
     )
-
-
-class _DropLog:
-    """Every document that was not kept, as JSON lines in the corpus' `.headrace/dropped` folder; the first in memory."""
-
-    def __init__(self, job: ShardJob) -> None:
-        self.first: list[Drop] = []
-        self._path = job.output / ".headrace" / "dropped" / f"{job.shard.index:06d}-0000.jsonl"
-        self._file: IO[str] | None = None
-
-    def __enter__(self) -> Self:
-        self._path.unlink(missing_ok=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def add(self, drops: list[Drop]) -> None:
-        if not drops:
-            return
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("w", encoding="utf-8")
-        for drop in drops:
-            line = None if drop.row < 0 else drop.row + 1
-            row = {"file": drop.path, "line": line, "byte": drop.byte, "reason": drop.reason}
-            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        self.first += drops[: max(MAX_LISTED + 1 - len(self.first), 0)]

@@ -8,17 +8,20 @@ import os
 import sys
 import threading
 from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.building.job import ShardJob, Tally, run_job
 from headrace.errors import HeadraceError
-from headrace.tokenizers.base import BatchTokenizer
+
+if TYPE_CHECKING:
+    from headrace.tokenizers.base import BatchTokenizer
 
 __all__ = ["main"]
 
 
-def main(jobs: Connection, results: Connection) -> None:
+def main(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]") -> None:
     """Receive a tokenizer, then jobs until the pipe closes; send `(kind, value)` pairs."""
-    tokenizer: BatchTokenizer = jobs.recv()
+    tokenizer = cast("BatchTokenizer", jobs.recv())
 
     def report(tally: Tally) -> None:
         results.send(("progress", (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes)))

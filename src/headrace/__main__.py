@@ -1,0 +1,5 @@
+"""`python -m headrace`: the command."""
+
+from headrace.cli.main import run
+
+run()

@@ -1,0 +1,319 @@
+"""`headrace.build(...)`: documents -> a published, verified corpus. The command's twin."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from headrace.building.engine import Counts, Engine, PoolEngine, SerialEngine, available_cpus
+from headrace.building.faults import bad_documents_error, check_sources
+from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
+from headrace.building.output import OutputFolder
+from headrace.building.pipeline import DEFAULT_CHUNK_SIZE
+from headrace.corpus import open_corpus
+from headrace.errors import MAX_LISTED, BuildError, CorruptShardError, Problem, SourceError
+from headrace.events import BuildFinished, BuildStarted, Notice, Progress, ShardWritten, Subscriber, ignore
+from headrace.manifest import Manifest, dtype_name_for
+from headrace.sources import BadInput, Discovery, Drop, SourceShard, discover, read_shard
+from headrace.tokenizers.base import BatchTokenizer
+from headrace.tokenizers.load import load_tokenizer, resolve_bos, resolve_boundary
+
+__all__ = ["build"]
+
+CHECK_SAMPLE_BYTES = 256 * 1024
+"""Text compared with the tokenizer's reference implementation before a build."""
+_SAMPLED_SOURCES = 16
+
+
+def build(
+    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    tokenizer: str | os.PathLike[str] | BatchTokenizer = "bytes",
+    text_field: str = "text",
+    format: Literal["auto", "jsonl", "text"] = "auto",  # noqa: A002  # named as the command's option
+    include: Sequence[str] = (),
+    boundary: str | None = None,
+    bos: bool = False,
+    workers: int | None = None,
+    chunk_tokens: int = DEFAULT_CHUNK_SIZE,
+    shard_tokens: int | None = None,
+    max_document_tokens: int | None = None,
+    on_bad_input: Literal["error", "skip", "replace"] = "error",
+    max_bad: float = 0.01,
+    keep_empty: bool = False,
+    allow_duplicates: bool = False,
+    validate: bool = False,
+    on_event: Subscriber = ignore,
+) -> BuildFinished:
+    """Tokenize documents into a corpus.
+
+    The corpus' bytes depend on the inputs, the tokenizer and the options from `text_field` to `keep_empty` (workers
+    left out), not on how the work is divided. Nothing appears under `shards.json` before all of it is whole.
+
+    Args:
+        inputs: files, folders and patterns; see `headrace.sources.discover`.
+        output: the corpus folder.
+        tokenizer: `bytes`; a `tokenizer.json`, its folder or a hub name; or a tokenizer object.
+        text_field: field that holds a document's text, dotted for a nested one.
+        format: how files are read; `auto` judges each.
+        include: patterns that select files in folders.
+        boundary: id or vocabulary entry that ends each document; by default the tokenizer's own end-of-text token.
+        bos: begin each document with the tokenizer's beginning-of-text token.
+        workers: processes; by default the CPUs this process may use, and no more than there are source shards.
+        chunk_tokens: tokens a chunk of a shard.
+        shard_tokens: a shard ends with the first document that reaches this many tokens; by default a shard a source.
+        max_document_tokens: text tokens kept of each document, counted in the report.
+        on_bad_input: `error` stops and reports, `skip` leaves documents out and counts them, `replace` puts U+FFFD
+            where bytes are invalid.
+        max_bad: share of bad documents of a source above which `skip` and `replace` stop.
+        keep_empty: keep documents with an empty text, as a boundary alone.
+        allow_duplicates: accept `a.jsonl` beside `a.jsonl.gz`.
+        validate: read everything back and compare before returning.
+        on_event: receives progress.
+
+    Returns:
+        The closing report.
+
+    Raises:
+        SourceError: inputs that are missing or bad; all problems in one.
+        TokenizerError: the tokenizer cannot be loaded, has no boundary, or disagrees with its reference.
+        OutputExistsError: the output holds a corpus, or another build is at work in it.
+        BuildError: the work could not be finished.
+        CorruptShardError: `validate` found a fault.
+    """
+    started = time.monotonic()
+    _check_numbers(workers, chunk_tokens, shard_tokens, max_document_tokens, max_bad)
+    given = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
+    found = discover(
+        [os.fspath(item) for item in given],
+        format=format,
+        include=include,
+        text_field=text_field,
+        allow_duplicates=allow_duplicates,
+    )
+    _tell_notices(found, on_event)
+    loaded = load_tokenizer(tokenizer)
+    options = ContentOptions(
+        boundary_token_id=resolve_boundary(loaded, boundary),
+        bos_token_id=resolve_bos(loaded, "auto") if bos else None,
+        text_field=text_field,
+        chunk_tokens=chunk_tokens,
+        shard_tokens=shard_tokens,
+        max_document_tokens=max_document_tokens,
+        on_bad_input=BadInput(on_bad_input).value,
+        max_bad=max_bad,
+        keep_empty=keep_empty,
+    )
+    loaded.check(list(_sample(found.shards, options)))
+    count = min(workers or available_cpus(), len(found.shards))
+    with OutputFolder(Path(output).absolute()) as folder:
+        on_event(
+            BuildStarted(
+                output=str(output),
+                source_shards=len(found.shards),
+                input_bytes=sum(shard.size for shard in found.shards),
+                workers=count,
+                tokenizer=loaded.ref.name,
+            )
+        )
+        engine: Engine = SerialEngine(loaded) if count == 1 else PoolEngine(loaded, count, (folder.lock,))
+        outcomes = _run(engine, found, options, folder.path, _Teller(on_event, started))
+        manifest = _manifest(outcomes, loaded, options)
+        if not manifest.total_documents:
+            raise BuildError(_nothing_kept(outcomes))
+        extents = [extent for outcome in outcomes for extent in outcome.extents]
+        folder.publish(manifest, extents, loaded.files(), {"root": str(found.root)})
+    if validate:
+        _validate(folder.path)
+    report = _report(str(output), manifest, outcomes, time.monotonic() - started)
+    on_event(report)
+    return report
+
+
+def _check_numbers(
+    workers: int | None,
+    chunk_tokens: int,
+    shard_tokens: int | None,
+    max_document_tokens: int | None,
+    max_bad: float,
+) -> None:
+    problems = [
+        Problem(name, f"wanted an integer from 1, found {value!r}")
+        for name, value in (
+            ("workers", workers),
+            ("chunk_tokens", chunk_tokens),
+            ("shard_tokens", shard_tokens),
+            ("max_document_tokens", max_document_tokens),
+        )
+        if value is not None and (type(value) is not int or value < 1)
+    ]
+    if not 0 <= max_bad <= 1:
+        problems.append(Problem("max_bad", f"wanted a fraction from 0 to 1, found {max_bad!r}"))
+    if problems:
+        raise BuildError("the build's options make no sense", problems=problems)
+
+
+def _tell_notices(found: Discovery, on_event: Subscriber) -> None:
+    for label, reason in found.skipped:
+        on_event(Notice(kind="skipped", message=f"{label}: {reason}"))
+    for message in found.duplicates:
+        on_event(Notice(kind="duplicate", message=message))
+
+
+def _sample(shards: Sequence[SourceShard], options: ContentOptions) -> Iterator[bytes]:
+    """Up to 256 KiB of text, spread over the sources, for the check of the tokenizer."""
+    step = max(len(shards) // _SAMPLED_SOURCES, 1)
+    chosen = shards[::step][:_SAMPLED_SOURCES]
+    each = CHECK_SAMPLE_BYTES // max(len(chosen), 1)
+    for shard in chosen:
+        room = each
+        # A damaged source is reported by the build itself, with its place among the others.
+        try:
+            batch = next(read_shard(shard, text_field=options.text_field, on_bad_input="skip"), None)
+        except SourceError:
+            continue
+        for text in batch.texts if batch else ():
+            if room <= 0:
+                break
+            yield text if len(text) <= room else text[:room].decode("utf-8", "ignore").encode()
+            room -= len(text)
+
+
+class _Teller:
+    """Turns what the engine reports into events."""
+
+    def __init__(self, on_event: Subscriber, started: float) -> None:
+        self._tell = on_event
+        self._started = started
+        self._counts: dict[int, Counts] = {}
+        self.outcomes: dict[int, ShardOutcome] = {}
+
+    def progress(self, index: int, counts: Counts) -> None:
+        self._counts[index] = counts
+        input_bytes, documents, tokens, text_bytes = map(sum, zip(*self._counts.values(), strict=True))
+        self._tell(
+            Progress(
+                input_bytes=input_bytes,
+                documents=documents,
+                tokens=tokens,
+                text_bytes=text_bytes,
+                seconds=time.monotonic() - self._started,
+            )
+        )
+
+    def outcome(self, outcome: ShardOutcome) -> None:
+        self.outcomes[outcome.index] = outcome
+        for entry in outcome.entries:
+            self._tell(
+                ShardWritten(
+                    shard_id=entry.shard_id,
+                    tokens=entry.token_count,
+                    documents=entry.document_count,
+                    sha256=entry.sha256,
+                )
+            )
+
+
+def _run(
+    engine: Engine, found: Discovery, options: ContentOptions, output: Path, teller: _Teller
+) -> list[ShardOutcome]:
+    """Run all jobs; outcomes in source order."""
+    jobs: list[ShardJob] = []
+    first = 0
+    for shard in found.shards:
+        jobs.append(ShardJob(shard=shard, source=first, options=options, output=output))
+        first += len(shard.files)
+    try:
+        engine.run(jobs, teller.progress, teller.outcome)
+    except SourceError as error:
+        raise _with_more(error, found, options, teller.outcomes) from error
+    return [teller.outcomes[job.shard.index] for job in jobs]
+
+
+def _with_more(
+    error: SourceError, found: Discovery, options: ContentOptions, done: dict[int, ShardOutcome]
+) -> SourceError:
+    """The same error with the faults of the sources not yet read, so that one run reports many."""
+    if options.on_bad_input != BadInput.ERROR or not error.problems or len(error.problems) > MAX_LISTED:
+        return error
+    reported = {problem.place for problem in error.problems}
+    rest = (shard for shard in found.shards if shard.index not in done)
+    drops: list[Drop] = [drop for drop in check_sources(rest, options.text_field) if drop.place not in reported]
+    if not drops:
+        return error
+    more = bad_documents_error(drops, complete=True).problems
+    total = len(error.problems) + len(more)
+    summary = error.summary.replace(f"{len(error.problems)} bad document", f"{total} bad document", 1)
+    return SourceError(summary, problems=[*error.problems, *more])
+
+
+def _manifest(outcomes: Sequence[ShardOutcome], tokenizer: BatchTokenizer, options: ContentOptions) -> Manifest:
+    entries = [entry for outcome in outcomes for entry in outcome.entries]
+    start = 0
+    placed = []
+    for entry in entries:
+        placed.append(replace(entry, global_start=start))
+        start += entry.token_count
+    return Manifest(
+        chunk_size=options.chunk_tokens,
+        shards=tuple(placed),
+        dtype=dtype_name_for(tokenizer.vocab_size),
+        vocab_size=tokenizer.vocab_size,
+        boundary_token_id=options.boundary_token_id,
+        tokenizer=tokenizer.ref,
+        options={
+            "bos_token_id": options.bos_token_id,
+            "keep_empty": options.keep_empty,
+            "max_document_tokens": options.max_document_tokens,
+            "on_bad_input": options.on_bad_input,
+            "shard_tokens": options.shard_tokens,
+            "text_field": options.text_field,
+        },
+        sources=tuple(source for outcome in outcomes for source in outcome.sources),
+    )
+
+
+def _dropped(outcomes: Sequence[ShardOutcome]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for outcome in outcomes:
+        for source in outcome.sources:
+            total.update(source.dropped)
+    return dict(sorted(total.items()))
+
+
+def _nothing_kept(outcomes: Sequence[ShardOutcome]) -> str:
+    reasons = ", ".join(f"{count} {reason}" for reason, count in _dropped(outcomes).items())
+    files = [source.path for outcome in outcomes for source in outcome.sources]
+    names = ", ".join(files[:MAX_LISTED]) + (" ..." if len(files) > MAX_LISTED else "")
+    return f"no documents were kept of {names} ({reasons or '0 documents'}); nothing was published"
+
+
+def _validate(path: Path) -> None:
+    reports = open_corpus(path, verify="off").verify()
+    problems = [Problem(report.path, f"{report.status}: {report.reason}") for report in reports if not report.ok]
+    if problems:
+        raise CorruptShardError(
+            f"{path}: {len(problems)} of {len(reports)} shards do not read back as written; check the disk",
+            problems=problems,
+        )
+
+
+def _report(output: str, manifest: Manifest, outcomes: Sequence[ShardOutcome], seconds: float) -> BuildFinished:
+    return BuildFinished(
+        output=output,
+        fingerprint=manifest.fingerprint.hex,
+        shards=len(manifest.shards),
+        documents_in=sum(outcome.documents_in for outcome in outcomes),
+        documents=manifest.total_documents,
+        dropped=_dropped(outcomes),
+        replaced=sum(outcome.replaced for outcome in outcomes),
+        cut_tokens=sum(outcome.cut_tokens for outcome in outcomes),
+        tokens=manifest.total_tokens,
+        boundary_tokens=manifest.total_documents,
+        text_bytes=sum(outcome.text_bytes for outcome in outcomes),
+        seconds=seconds,
+    )

@@ -1,0 +1,1 @@
+"""The `headrace` command: parse, call the library once, print."""

@@ -1,0 +1,101 @@
+"""`headrace build`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from headrace.cli.terminal import JsonLines, ProgressDisplay, print_report, settings
+
+__all__ = ["build"]
+
+
+Format = Literal["auto", "jsonl", "text"]
+OnBadInput = Literal["error", "skip", "replace"]
+
+
+def build(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SRC...", help="Files, folders and patterns; put -- before a path that begins with a dash."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The corpus folder to make.")],
+    tokenizer: Annotated[
+        str, typer.Option(help="'bytes', or a tokenizer.json, the folder it is in, or a hub name.")
+    ] = "bytes",
+    text_field: Annotated[
+        str, typer.Option(help="Field that holds the text of a line; dotted for a nested one.")
+    ] = "text",
+    boundary: Annotated[
+        str | None,
+        typer.Option(
+            help="Id or vocabulary entry that ends each document (id:N and token:T force one); "
+            "by default the tokenizer's own."
+        ),
+    ] = None,
+    bos: Annotated[bool, typer.Option("--bos", help="Begin each document with the tokenizer's BOS token.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; by default the CPUs this process may use.")
+    ] = None,
+    shard_tokens: Annotated[
+        int | None, typer.Option(min=1, help="End a shard with the first document that reaches this many tokens.")
+    ] = None,
+    chunk_tokens: Annotated[int, typer.Option(min=1, help="Tokens a chunk of a shard.")] = 65536,
+    max_document_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Text tokens kept of a document; what is cut is counted.")
+    ] = None,
+    format: Annotated[  # noqa: A002  # the option's name
+        Format, typer.Option(help="How files are read; auto judges each.")
+    ] = "auto",
+    include: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Which files of folders are read; may be repeated.")
+    ] = None,
+    on_bad_input: Annotated[
+        OnBadInput, typer.Option(help="Stop and report, leave out and count, or put U+FFFD for invalid bytes.")
+    ] = "error",
+    max_bad: Annotated[
+        float, typer.Option(metavar="FRACTION", min=0, max=1, help="Share of bad documents of a source that stops it.")
+    ] = 0.01,
+    keep_empty: Annotated[bool, typer.Option("--keep-empty", help="Keep empty documents as a boundary alone.")] = False,
+    allow_duplicates: Annotated[
+        bool, typer.Option("--allow-duplicates", help="Accept a.jsonl beside a.jsonl.gz.")
+    ] = False,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Read everything back and compare its hashes before ending.")
+    ] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="Write events to stdout as JSON lines.")] = False,
+    max_reported: Annotated[int, typer.Option(min=0, help="Places listed at most.")] = 20,
+) -> None:
+    """Tokenize documents into a verified, sharded corpus.
+
+    Reads JSON lines (one document a line) and text files (one document a file), plain or compressed. Nothing appears
+    under shards.json before all of it is whole.
+    """
+    from headrace.building.build import build as build_corpus  # noqa: PLC0415  # heavy; not for --help
+
+    settings.max_reported = max_reported
+    with ProgressDisplay() as display:
+        report = build_corpus(
+            sources,
+            output,
+            tokenizer=tokenizer,
+            text_field=text_field,
+            format=format,
+            include=include or (),
+            boundary=boundary,
+            bos=bos,
+            workers=workers,
+            chunk_tokens=chunk_tokens,
+            shard_tokens=shard_tokens,
+            max_document_tokens=max_document_tokens,
+            on_bad_input=on_bad_input,
+            max_bad=max_bad,
+            keep_empty=keep_empty,
+            allow_duplicates=allow_duplicates,
+            validate=validate,
+            on_event=JsonLines() if json_lines else display,
+        )
+    if not json_lines:
+        print_report(report)

@@ -1,0 +1,173 @@
+"""What reaches the terminal: errors, progress, JSON lines and numbers."""
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from headrace.errors import HeadraceError
+from headrace.events import BuildFinished, BuildStarted, Event, Notice, Progress, ShardVerified, ShardWritten
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+__all__ = ["JsonLines", "ProgressDisplay", "print_error", "print_report", "settings"]
+
+_LINE_SECONDS = 5.0
+"""Between two lines of progress where stderr is no terminal."""
+
+
+class Settings:
+    """What options of the running command decide about printing."""
+
+    max_reported = 20
+
+
+settings = Settings()
+
+
+def print_error(error: Exception) -> None:
+    """A one-line summary on stderr, then at most `settings.max_reported` places."""
+    if not isinstance(error, HeadraceError):
+        sys.stderr.write(f"headrace: {_printable(str(error))}\n")
+        return
+    summary, *more = error.summary.split("\n")
+    lines = [f"headrace: {summary}", *more]
+    limit = settings.max_reported
+    lines += [f"  {problem}" for problem in error.problems[:limit]]
+    if len(error.problems) > limit:
+        lines.append(f"  ... and {len(error.problems) - limit} more")
+    sys.stderr.write(_printable("\n".join(lines)) + "\n")
+
+
+def _printable(text: str) -> str:
+    """Text that stderr can encode, whatever file names are made of."""
+    encoding = sys.stderr.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+class JsonLines:
+    """A subscriber that writes each event to stdout as one JSON object a line, the kind under `event`."""
+
+    def __call__(self, event: Event, /) -> None:
+        """Write one line."""
+        row = {"event": type(event).__name__, **asdict(event)}
+        sys.stdout.write(json.dumps(row) + "\n")
+        sys.stdout.flush()
+
+
+class ProgressDisplay:
+    """A subscriber that shows progress on stderr: a bar on a terminal, else a line every few seconds."""
+
+    def __init__(self) -> None:
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+        self._total = 0
+        self._told = time.monotonic()
+        self._notices = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, event: Event, /) -> None:
+        """Show an event."""
+        if isinstance(event, Notice):
+            self._notice(event)
+        elif isinstance(event, BuildStarted):
+            self._start(event)
+        elif isinstance(event, Progress):
+            self._progress(event)
+        elif isinstance(event, BuildFinished) and self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._total)
+        elif isinstance(event, ShardVerified | ShardWritten):
+            pass  # their sum is in the report
+
+    def _notice(self, event: Notice) -> None:
+        self._notices += 1
+        if self._notices <= settings.max_reported:
+            sys.stderr.write(_printable(f"{event.kind}: {event.message}\n"))
+        elif self._notices == settings.max_reported + 1:
+            sys.stderr.write("... more of these; --max-reported shows them\n")
+
+    def _start(self, event: BuildStarted) -> None:
+        self._total = event.input_bytes
+        if not sys.stderr.isatty():
+            workers = f"{event.workers} worker{'s' * (event.workers != 1)}"
+            sys.stderr.write(
+                f"building {event.output}: {event.source_shards} source shards, {size(event.input_bytes)}, {workers}, "
+                f"tokenizer {event.tokenizer}\n"
+            )
+            return
+        from rich.console import Console  # noqa: PLC0415  # only where there is a terminal
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+        from rich.progress import Progress as Bar  # noqa: PLC0415
+
+        self._bar = Bar(
+            TextColumn("{task.percentage:>3.0f}%"),
+            BarColumn(),
+            TextColumn("{task.fields[counts]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self._task = self._bar.add_task("build", total=max(self._total, 1), counts="")
+        self._bar.start()
+
+    def _progress(self, event: Progress) -> None:
+        counts = (
+            f"{event.documents:,} documents, {event.tokens:,} tokens, "
+            f"{event.text_bytes / 1e6 / max(event.seconds, 1e-9):,.1f} MB/s"
+        )
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=event.input_bytes, counts=counts)
+        elif time.monotonic() - self._told >= _LINE_SECONDS:
+            self._told = time.monotonic()
+            share = event.input_bytes / max(self._total, 1)
+            left = event.seconds * (1 - share) / share if share > 0 else 0.0
+            sys.stderr.write(f"{share:4.0%}  {counts}, about {left:,.0f} s left\n")
+
+
+def print_report(report: BuildFinished) -> None:
+    """The closing report of a build, on stdout."""
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items()) or "none"
+    share = report.boundary_tokens / max(report.tokens, 1)
+    rows = [
+        ("documents", f"{report.documents_in:,} in, {report.documents:,} kept"),
+        ("dropped", dropped),
+        ("tokens", f"{report.tokens:,} ({report.boundary_tokens:,} boundaries, {share:.2%})"),
+        ("bytes per token", f"{report.text_bytes / max(report.tokens - report.boundary_tokens, 1):.3f}"),
+        ("shards", f"{report.shards:,}"),
+        ("time", f"{report.seconds:.2f} s, {report.text_bytes / 1e6 / max(report.seconds, 1e-9):.1f} MB/s of text"),
+        ("fingerprint", report.fingerprint),
+    ]
+    if report.cut_tokens:
+        rows.insert(3, ("cut", f"{report.cut_tokens:,} tokens by --max-document-tokens"))
+    if report.replaced:
+        rows.insert(2, ("replaced", f"invalid bytes became U+FFFD in {report.replaced:,} documents"))
+    print_rows([("corpus", report.output), *rows])
+
+
+def print_rows(rows: list[tuple[str, str]]) -> None:
+    """Two aligned columns on stdout."""
+    width = max(len(name) for name, _ in rows)
+    encoding = sys.stdout.encoding or "utf-8"
+    for name, value in rows:
+        line = f"{name:<{width}}  {value}"
+        sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+
+def size(count: float) -> str:
+    """A byte count for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:  # noqa: PLR2004  # SI
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

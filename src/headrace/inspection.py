@@ -1,0 +1,204 @@
+"""Questions people ask of a corpus: what is in it, and what does this place of it say."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.corpus import Corpus
+from headrace.documents import Location
+from headrace.errors import NoDocumentsError, OutOfRangeError
+from headrace.sampling import Plan
+from headrace.tokenizers.base import BatchTokenizer
+from headrace.tokenizers.load import load_from_corpus, load_tokenizer
+
+__all__ = ["CorpusSummary", "Excerpt", "Piece", "WindowSummary", "corpus_tokenizer", "describe", "excerpt"]
+
+HIGH_BOUNDARY_SHARE = 0.05
+"""Above it, documents are so short that the model mostly learns to end them."""
+_MEDIAN_DOCUMENTS = 10_000_000
+"""Documents looked at for the median length, at most; more would take minutes to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSummary:
+    """What windows of one length make of a corpus."""
+
+    window: int
+    """Tokens of input a window."""
+    windows: int
+    """Full windows an epoch of shuffled blocks has."""
+    tail_tokens: int
+    """Tokens at the end that are a target of no full window."""
+    chunks_touched: float
+    """Chunks that a window at a random place touches, on average."""
+    chunk_fits: bool
+    """Whether the chunk is a multiple of the window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusSummary:
+    """A corpus in figures."""
+
+    path: str
+    fingerprint: str
+    fingerprint_kind: str
+    version: int
+    store: str
+    tokens: int
+    documents: int | None
+    """None where the corpus stores no document index, likewise ..."""
+    median_document_tokens: float | None
+    """... the median document length, boundary included, ..."""
+    median_is_sampled: bool
+    boundary_share: float | None
+    """... and boundary tokens / tokens."""
+    shards: int
+    dtype: str
+    vocab_size: int
+    boundary_token_id: int
+    tokenizer: str | None
+    tokenizer_sha256: str | None
+    chunk_tokens: int
+    bytes_on_disk: int
+    dropped: dict[str, int]
+    """Documents the build did not keep, by reason."""
+    window: WindowSummary | None = None
+
+
+def describe(corpus: Corpus, *, window: int | None = None) -> CorpusSummary:
+    """Sum a corpus up.
+
+    Args:
+        corpus: an open corpus.
+        window: also say what windows of this many input tokens make of it.
+
+    Raises:
+        PlanError: the corpus is too small for one window.
+    """
+    manifest = corpus.manifest
+    documents, median, sampled = _documents(corpus)
+    dropped: dict[str, int] = {}
+    for source in manifest.sources:
+        for reason, count in source.dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + count
+    return CorpusSummary(
+        path=str(corpus.path),
+        fingerprint=corpus.fingerprint.hex,
+        fingerprint_kind=corpus.fingerprint.kind,
+        version=manifest.version,
+        store=manifest.store,
+        tokens=corpus.token_count,
+        documents=documents,
+        median_document_tokens=median,
+        median_is_sampled=sampled,
+        boundary_share=documents / corpus.token_count if documents and corpus.token_count else None,
+        shards=len(corpus.entries),
+        dtype=str(corpus.dtype),
+        vocab_size=manifest.vocab_size,
+        boundary_token_id=manifest.boundary_token_id,
+        tokenizer=manifest.tokenizer.name if manifest.tokenizer else None,
+        tokenizer_sha256=manifest.tokenizer.sha256 if manifest.tokenizer else None,
+        chunk_tokens=manifest.chunk_size,
+        bytes_on_disk=sum(Path(entry.path).stat().st_size for entry in corpus.entries),
+        dropped=dict(sorted(dropped.items())),
+        window=None if window is None else _window(corpus, window),
+    )
+
+
+def _documents(corpus: Corpus) -> tuple[int | None, float | None, bool]:
+    """Count, median length, and whether the median is of a sample of shards."""
+    try:
+        count = len(corpus.documents)
+    except NoDocumentsError:
+        return None, None, False
+    if not count:
+        return 0, None, False
+    # Whole shards, evenly spread: document indices are read a shard at a time.
+    step = -(-count // _MEDIAN_DOCUMENTS)
+    lengths = [corpus.documents.lengths(shard) for shard in range(0, len(corpus.entries), step)]
+    return count, float(np.median(np.concatenate(lengths))), step > 1
+
+
+def _window(corpus: Corpus, window: int) -> WindowSummary:
+    plan = Plan(order="blocks", token_count=corpus.token_count, window=window, batch_size=1)
+    chunk = corpus.manifest.chunk_size
+    return WindowSummary(
+        window=window,
+        windows=plan.windows,
+        tail_tokens=plan.tail_tokens,
+        # A read of R tokens at a uniform place crosses (R - 1) / chunk chunk edges on average.
+        chunks_touched=1 + (plan.read_length - 1) / chunk,
+        chunk_fits=chunk % window == 0,
+    )
+
+
+def corpus_tokenizer(corpus: Corpus, spec: str | Path | None = None) -> BatchTokenizer | None:
+    """The tokenizer to decode a corpus with: `spec`, else the copy in the corpus, else None."""
+    if spec is not None:
+        return load_tokenizer(spec)
+    return None if corpus.manifest.tokenizer is None else load_from_corpus(corpus.path.parent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Piece:
+    """The part of an excerpt that lies in one document."""
+
+    start: int
+    """Corpus position of its first token."""
+    tokens: NDArray[Any]
+    """Its tokens, the boundary left out."""
+    text: str | None
+    """Decoded; None without a tokenizer."""
+    ends: bool
+    """Whether the document's last token is the last of this piece and ..."""
+    boundary: bool
+    """... is the boundary."""
+    location: Location | None
+    """Of its first token; None where the corpus stores no document index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Excerpt:
+    """A range of a corpus, document by document."""
+
+    start: int
+    stop: int
+    """Exclusive."""
+    pieces: tuple[Piece, ...]
+
+
+def excerpt(corpus: Corpus, start: int, stop: int, tokenizer: BatchTokenizer | None = None) -> Excerpt:
+    """Tokens [start, stop), cut at document ends, decoded and traced to their sources.
+
+    Raises:
+        OutOfRangeError: (a ValueError and IndexError) a place outside the corpus.
+    """
+    if not 0 <= start < stop <= corpus.token_count:
+        raise OutOfRangeError(f"wanted 0 <= start < stop <= {corpus.token_count} tokens, found [{start}, {stop})")
+    return Excerpt(start=start, stop=stop, pieces=tuple(_pieces(corpus, start, stop, tokenizer)))
+
+
+def _pieces(corpus: Corpus, start: int, stop: int, tokenizer: BatchTokenizer | None) -> Iterator[Piece]:
+    while start < stop:
+        try:
+            location = corpus.locate(start)
+        except NoDocumentsError:
+            location = None
+        end = min(stop, location.stop) if location else stop
+        tokens = corpus.get_slice(start, end)
+        ends = location is not None and end == location.stop
+        boundary = ends and int(tokens[-1]) == corpus.manifest.boundary_token_id
+        tokens = tokens[:-1] if boundary else tokens
+        yield Piece(
+            start=start,
+            tokens=tokens,
+            text=None if tokenizer is None else tokenizer.decode(tokens),
+            ends=ends,
+            boundary=boundary,
+            location=location,
+        )
+        start = end

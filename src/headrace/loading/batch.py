@@ -1,0 +1,31 @@
+"""One step's rows, as a trainer consumes them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Batch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """B rows of T tokens. The arrays are the caller's own: no loader keeps or reuses them."""
+
+    step: int
+    input_ids: NDArray[Any]
+    """int64 `(B, T)` (the file's dtype where the loader was asked for it)."""
+    targets: NDArray[Any] | None = None
+    """int64 `(B, T)`, `targets[:, t]` is the token after `input_ids[:, t]`; a view of the same memory as the inputs.
+    None where the plan's targets are `inside`."""
+    labels: NDArray[Any] | None = None
+    """The inputs themselves, for models that move them on by one inside; None where the plan's targets are `next`."""
+    loss_mask: NDArray[np.bool_] | None = None
+    """bool `(B, T)`, whether the token predicted at each input counts; None where all that are there count."""
+    starts: NDArray[np.int64]
+    """int64 `(B,)`, the token position of each row's first token."""
+    document_ids: NDArray[np.int64] | None = None
+    """None: rows are not told apart by document."""
+    position_ids: NDArray[np.int64] | None = None
+    """None: positions run through the row."""

@@ -67,15 +67,16 @@ def test_batches_are_the_windows_that_the_plan_names(order, targets, window, ste
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6, 12])
 def test_ranks_together_are_the_batch_of_one(order, world_size):
     """The parts in rank order are the whole batch, and all ranks serve equally many; laws 9 and 18."""
-    made = plan(order)
+    made = plan(order, window=17)
     whole = Loader(MemoryCorpus(LINE), made)
     parts = [Loader(MemoryCorpus(LINE), made, rank=rank, world_size=world_size) for rank in range(world_size)]
     for step in (0, 1, (made.steps or 2000) - 1):
         batches = [part.batch(step) for part in parts]
-        for name in ("input_ids", "targets", "starts"):
+        for name in ("input_ids", "targets", "starts", *(["loss_mask"] if order == "sequential" else [])):
             together = np.concatenate([getattr(batch, name) for batch in batches])
             np.testing.assert_array_equal(together, getattr(whole.batch(step), name))
     if made.steps is not None:
+        assert made.windows % made.batch_size == 6  # so the last batch is padded
         assert {len(list(part)) for part in parts} == {made.steps}
 
 

@@ -52,7 +52,7 @@ class Loader:
 
     Iteration goes on from `step`, the number of batches already taken, and moves it before it hands a batch out; so
     `step` is all there is to save, and setting it resumes there. An endless plan iterates for ever. A finite one stops
-    after its last step and then stands at step 0 again; iteration that begins at its end begins anew.
+    after its last step; iteration that begins there begins anew.
 
     Args:
         corpus: what serves the tokens; see `WindowSource`.
@@ -120,7 +120,6 @@ class Loader:
             batch = self.batch(self._step)
             self._step += 1
             yield batch
-        self._step = 0
 
     def batch(self, step: int) -> Batch:
         """Return this rank's rows of one step, in arrays of their own.

@@ -1,0 +1,20 @@
+"""Documents in: find the input files, decompress them, and read their texts as batches of whole documents."""
+
+from headrace.sources.discover import Discovery, discover
+from headrace.sources.documents import WHOLE_FILE, BadInput, DocumentBatch, Drop
+from headrace.sources.files import SourceFile, SourceShard
+from headrace.sources.jsonl import JSONLSource
+from headrace.sources.read import read_shard
+
+__all__ = [
+    "WHOLE_FILE",
+    "BadInput",
+    "Discovery",
+    "DocumentBatch",
+    "Drop",
+    "JSONLSource",
+    "SourceFile",
+    "SourceShard",
+    "discover",
+    "read_shard",
+]

@@ -1,0 +1,175 @@
+"""Files as streams of decompressed bytes: all members, frames and streams of a file, and an error where it is cut."""
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from headrace.sources.files import Compression, SourceFile
+from headrace.sources.rawfile import READ_BYTES, Observer, RawFile, open_raw
+from headrace.sources.zstd import FRAME_MAGIC, is_skippable, zstd_pieces
+
+__all__ = ["ByteStream", "compression_of", "open_stream"]
+
+PIECE_BYTES = 256 * 1024
+"""Most bytes that are decompressed at a time, however well they were compressed."""
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_XZ_MAGIC = b"\xfd7zXZ\x00"
+_BZ2_MAGIC = b"BZh"
+_GZIP_FORMAT = zlib.MAX_WBITS | 16
+_XZ_PADDING_UNIT = 4
+
+
+class ByteStream(Protocol):
+    """The decompressed bytes of one file, read once from start to end."""
+
+    @property
+    def consumed(self) -> int:
+        """Bytes on disk read so far; at the end the size of the file."""
+        ...
+
+    def read(self, count: int, /) -> bytes:
+        """Return 1 to `count` (> 0) bytes, or none at the end.
+
+        Raises:
+            SourceError: the file ends early, is damaged or has changed since it was listed.
+        """
+        ...
+
+
+def compression_of(head: bytes) -> Compression | None:
+    """Return how a file is compressed, judged by its first bytes (six are enough)."""
+    if head.startswith(_GZIP_MAGIC):
+        return "gzip"
+    if head.startswith(FRAME_MAGIC) or is_skippable(head):
+        return "zstd"
+    if head.startswith(_BZ2_MAGIC) and head[3:4].isdigit():
+        return "bz2"
+    return "xz" if head.startswith(_XZ_MAGIC) else None
+
+
+@contextmanager
+def open_stream(file: SourceFile, observe: Observer | None = None) -> Generator[ByteStream]:
+    """Open a listed file for one read of its decompressed bytes; `observe` sees the bytes as they lie on disk.
+
+    Raises:
+        SourceError: the file cannot be opened. Reading raises it too, see `ByteStream.read`.
+    """
+    with open_raw(file, observe) as raw:
+        yield raw if file.compression is None else _Pieces(raw, _READERS[file.compression](raw))
+
+
+class _Pieces:
+    """A stream cut from pieces of any length."""
+
+    def __init__(self, raw: RawFile, pieces: Iterator[bytes]) -> None:
+        self._raw = raw
+        self._pieces = pieces
+        self._piece = b""
+        self._start = 0
+
+    @property
+    def consumed(self) -> int:
+        return self._raw.consumed
+
+    def read(self, count: int, /) -> bytes:
+        while self._start == len(self._piece):
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            self._piece, self._start = piece, 0
+        start, self._start = self._start, min(self._start + count, len(self._piece))
+        return self._piece[start : self._start]
+
+
+def _gzip_pieces(raw: RawFile) -> Iterator[bytes]:
+    data = raw.read(READ_BYTES)
+    while data:
+        member = zlib.decompressobj(wbits=_GZIP_FORMAT)
+        while not member.eof:
+            data = data or raw.read(READ_BYTES)
+            try:
+                piece = member.decompress(data, PIECE_BYTES)
+            except zlib.error as error:
+                raise _damaged(raw, "gzip", error) from error
+            # Without input, what zlib held back may still come out; nothing at all means that the file is cut.
+            if not (piece or data or member.eof):
+                raise _ends_early(raw, "gzip")
+            data = member.unconsumed_tail
+            yield piece
+        data = _after_padding(raw, member.unused_data)[0]
+        if not _GZIP_MAGIC.startswith(data[:2]):
+            raise _trailing(raw, "gzip", data)
+
+
+def _bz2_pieces(raw: RawFile) -> Iterator[bytes]:
+    data = raw.read(READ_BYTES)
+    while data:
+        data = yield from _stream_pieces(raw, "bz2", bz2.BZ2Decompressor(), data)
+        data = data or raw.read(READ_BYTES)
+        if not _BZ2_MAGIC.startswith(data[:3]):
+            raise _trailing(raw, "bz2", data)
+
+
+def _xz_pieces(raw: RawFile) -> Iterator[bytes]:
+    data = raw.read(READ_BYTES)
+    while data:
+        data = yield from _stream_pieces(raw, "xz", lzma.LZMADecompressor(lzma.FORMAT_XZ), data)
+        data, padding = _after_padding(raw, data)
+        if padding % _XZ_PADDING_UNIT or not _XZ_MAGIC.startswith(data[:6]):
+            raise _trailing(raw, "xz", data)
+
+
+def _stream_pieces(
+    raw: RawFile, name: str, stream: bz2.BZ2Decompressor | lzma.LZMADecompressor, data: bytes
+) -> Iterator[bytes]:
+    """Yield one stream's content, and return the bytes read beyond its end."""
+    while not stream.eof:
+        if stream.needs_input and not data:
+            data = raw.read(READ_BYTES)
+            if not data:
+                raise _ends_early(raw, name)
+        try:
+            piece = stream.decompress(data, PIECE_BYTES)
+        except (OSError, lzma.LZMAError) as error:
+            raise _damaged(raw, name, error) from error
+        data = b""
+        yield piece
+    return stream.unused_data
+
+
+def _after_padding(raw: RawFile, data: bytes) -> tuple[bytes, int]:
+    """Skip zero bytes; return what follows (nothing at the end of the file) and how many there were."""
+    padding = 0
+    while True:
+        rest = data.lstrip(b"\0")
+        padding += len(data) - len(rest)
+        if rest:
+            return rest, padding
+        data = raw.read(READ_BYTES)
+        if not data:
+            return b"", padding
+
+
+def _ends_early(raw: RawFile, name: str) -> Exception:
+    return raw.damaged(f"the {name} stream ends early, at compressed byte {raw.consumed}; fetch the file again")
+
+
+def _damaged(raw: RawFile, name: str, error: Exception) -> Exception:
+    return raw.damaged(f"damaged {name} data before compressed byte {raw.consumed} ({error})")
+
+
+def _trailing(raw: RawFile, name: str, data: bytes) -> Exception:
+    place = raw.consumed - len(data)
+    return raw.damaged(f"bytes after the end of the {name} data, at compressed byte {place}, are no {name} data")
+
+
+_READERS: dict[Compression, Callable[[RawFile], Iterator[bytes]]] = {
+    "gzip": _gzip_pieces,
+    "zstd": zstd_pieces,
+    "bz2": _bz2_pieces,
+    "xz": _xz_pieces,
+}

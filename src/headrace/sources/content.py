@@ -1,0 +1,189 @@
+"""What a file holds, judged by its first bytes, so that nothing unreadable is met hours into a build."""
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from headrace.errors import Problem, SourceError, SourceNotFoundError
+from headrace.sources.compressed import compression_of, open_stream
+from headrace.sources.files import Compression, Kind, NamedKind, SourceFile, kind_of_name, label, split_compression
+from headrace.sources.lines import JSON_DECODER, split_field
+from headrace.sources.utf8 import BOM
+
+__all__ = ["Format", "Refusal", "inspect", "inspect_named"]
+
+Format = Literal["auto", "jsonl", "text"]
+
+HEAD_BYTES = 4096
+FIRST_LINE_BYTES = 16 * 2**20
+"""A first line longer than this is not parsed to find out what the file is."""
+
+PARQUET_REASON = "Parquet is not read by this version"
+_FOREIGN: tuple[tuple[bytes, str], ...] = (
+    (b"PK\x03\x04", "a zip archive; unpack it first"),
+    (b"PK\x05\x06", "a zip archive without files"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
+    (b"Rar!\x1a\x07", "a rar archive; unpack it first"),
+    (b"PAR1", PARQUET_REASON),
+    (b"ARROW1\0\0", "an Arrow file; wanted JSON lines or text"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file; wanted JSON lines or text"),
+    (b"\x04\x22\x4d\x18", "compressed with lz4, which is not read; wanted gzip, zstd, bz2, xz or none"),
+    (b"\x1f\x9d", "compressed with compress, which is not read; wanted gzip, zstd, bz2, xz or none"),
+)
+_TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
+_ARRAY_REASON = "a JSON array; wanted one JSON object a line"
+_SPECIAL: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+)
+
+
+class Refusal(Exception):  # noqa: N818 -- no error yet: the caller decides whether it is one
+    """A file that is not read, and why."""
+
+    def __init__(self, reason: str, *, foreign: bool = False, missing: bool = False, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.foreign = foreign
+        """Something else than documents: left out where nobody named it."""
+        self.missing = missing
+        self.line = line
+        """Line at fault, from 1."""
+
+
+def inspect(path: str, *, shown: str, form: Format, chosen: bool, text_field: str) -> SourceFile:
+    """Look at the start of a file and return how it is to be read.
+
+    Args:
+        path: absolute.
+        shown: the label.
+        form: `auto` goes by the name, and by the content where that says nothing.
+        chosen: the user named this file; else its name was found in a folder, and `.json` must hold the text field.
+        text_field: looked for in `.json` files found in a folder.
+
+    Raises:
+        Refusal: it cannot or should not be read.
+    """
+    size = _size(path)
+    named = kind_of_name(Path(path).name)
+    if named == "parquet" and form == "auto":
+        raise Refusal(PARQUET_REASON, foreign=True)
+    file = SourceFile(Path(path), shown, size, "text", None)
+    try:
+        head = _first_bytes(file)
+        _refuse_foreign(head)
+        compression = compression_of(head)
+        if compression:
+            file = SourceFile(file.path, shown, size, "text", compression)
+            head = _first_bytes(file)
+            _refuse_foreign(head)
+        elif size:
+            _refuse_wrong_suffix(path)
+        if named == "json" and not chosen and form != "text":
+            _refuse_without_field(file, text_field)
+        kind = _kind(file, named, form)
+        if kind == "jsonl" and head.removeprefix(BOM).lstrip().startswith(b"["):
+            _refuse_array(file)
+    except SourceError as error:
+        raise Refusal(error.summary.removeprefix(f"{shown}: ")) from error
+    return SourceFile(file.path, shown, size, kind, compression)
+
+
+def inspect_named(path: Path, *, kind: Kind) -> SourceFile:
+    """Look at one file that the caller named, to be read as `kind`.
+
+    Raises:
+        SourceNotFoundError: it does not exist.
+        SourceError: it is no readable file, or something else than its kind.
+    """
+    try:
+        return inspect(str(path.absolute()), shown=label(path.name), form=kind, chosen=True, text_field="text")
+    except Refusal as refusal:
+        kind_of_error = SourceNotFoundError if refusal.missing else SourceError
+        place = label(str(path)) + (f":{refusal.line}" if refusal.line else "")
+        raise kind_of_error("cannot read the input:", problems=[Problem(place, refusal.reason)]) from refusal
+
+
+def _size(path: str) -> int:
+    try:
+        status = os.stat(path)  # noqa: PTH116 -- names that are not UTF-8 stay strings
+    except FileNotFoundError as error:
+        link = os.path.islink(path)  # noqa: PTH114 -- as above
+        raise Refusal("a link to something that does not exist" if link else "does not exist", missing=True) from error
+    except OSError as error:
+        raise Refusal(f"cannot be opened ({error.strerror or error})") from error
+    if stat.S_ISREG(status.st_mode):
+        return status.st_size
+    what = next((what for test, what in _SPECIAL if test(status.st_mode)), "no regular file")
+    raise Refusal(f"{what}; wanted a file")
+
+
+def _first_bytes(file: SourceFile) -> bytes:
+    with open_stream(file) as stream:
+        data = b""
+        while len(data) < HEAD_BYTES and (more := stream.read(HEAD_BYTES - len(data))):
+            data += more
+        return data
+
+
+def _refuse_foreign(head: bytes) -> None:
+    for magic, reason in _FOREIGN:
+        if head.startswith(magic):
+            raise Refusal(reason, foreign=True)
+    if head.startswith(_TAR_MAGIC, _TAR_MAGIC_AT) and b"\0" in head:
+        raise Refusal("a tar archive; unpack it first", foreign=True)
+
+
+def _refuse_wrong_suffix(path: str) -> None:
+    expected: Compression | None = split_compression(path)[1]
+    if expected:
+        raise Refusal(
+            f"its name says {expected}, but it does not begin as {expected} does; fetch it again, or rename it if it "
+            "is not compressed"
+        )
+
+
+def _kind(file: SourceFile, named: NamedKind | None, form: Format) -> Kind:
+    if form != "auto":
+        return form
+    if named is None:
+        return "jsonl" if isinstance(_parsed(_first_line(file)[0]), dict) else "text"
+    return "text" if named == "text" else "jsonl"
+
+
+def _refuse_without_field(file: SourceFile, text_field: str) -> None:
+    value = _parsed(_first_line(file)[0])
+    for key in split_field(text_field):
+        if not isinstance(value, dict) or key not in value:
+            raise Refusal(f"a .json file whose first line is no object with the field {text_field}", foreign=True)
+        value = value[key]
+
+
+def _refuse_array(file: SourceFile) -> None:
+    """Refuse one array over several lines, or on the only line; lines that are arrays are dropped one by one."""
+    line, alone = _first_line(file)
+    if alone or not isinstance(_parsed(line), list):
+        raise Refusal(_ARRAY_REASON, line=1)
+
+
+def _first_line(file: SourceFile) -> tuple[bytes, bool]:
+    """Return the first line that is not blank, and whether nothing but white space follows."""
+    with open_stream(file) as stream:
+        data = b""
+        while len(data) < FIRST_LINE_BYTES and (more := stream.read(HEAD_BYTES * 16)):
+            data = (data + more).removeprefix(BOM).lstrip()
+            line, end, rest = data.partition(b"\n")
+            if end and rest.strip():
+                return line, False
+        return data.partition(b"\n")[0], not stream.read(1)
+
+
+def _parsed(line: bytes) -> object:
+    try:
+        return JSON_DECODER.decode(line.decode())
+    except (ValueError, RecursionError):
+        return None

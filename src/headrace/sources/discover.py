@@ -1,0 +1,274 @@
+"""From paths, folders and patterns to an ordered, checked list of input files.
+
+The order is that of the inputs; inside a folder or a pattern, byte-wise by path. All problems are told at once.
+"""
+
+import fnmatch
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+from headrace.errors import Problem, SourceError, SourceNotFoundError
+from headrace.sources.content import Format, Refusal, inspect
+from headrace.sources.files import SourceFile, SourceShard, group_into_shards, kind_of_name, label, split_compression
+from headrace.sources.lines import split_field
+from headrace.sources.listing import expand, has_wildcards, list_folder, literal_prefix
+
+__all__ = ["Discovery", "SourceFile", "SourceShard", "discover"]
+
+MAX_NAMED = 3
+"""Most files that a message about a folder without input names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The inputs of a build, in order. All labels are relative to `root`."""
+
+    root: Path
+    """Common root of all inputs: the folders given, and the folders of the files given."""
+    shards: tuple[SourceShard, ...]
+    skipped: tuple[tuple[str, str], ...]
+    """Label and reason of what was found in a folder and left out; labels of folders end in `/`."""
+    duplicates: tuple[str, ...]
+    """Label of each file that was met again, and what it is the same as; it is read once, where it came first."""
+
+    @property
+    def files(self) -> tuple[SourceFile, ...]:
+        """All files, in order."""
+        return tuple(file for shard in self.shards for file in shard.files)
+
+
+def discover(
+    inputs: Sequence[str | Path],
+    *,
+    format: Format = "auto",  # noqa: A002 -- named as the command's option
+    include: Sequence[str] = (),
+    text_field: str = "text",
+    allow_duplicates: bool = False,
+) -> Discovery:
+    """List the input files and look at the start of each.
+
+    In a folder the name selects: `.jsonl`, `.ndjson`, `.json` (if its first line holds the text field), `.txt`, with
+    or without `.gz`, `.zst`, `.bz2`, `.xz`, in any case; hidden files and folders are left out. A file that is named,
+    matched by a pattern of `inputs`, or by `include`, is always read. The content decides how a file is compressed.
+
+    Args:
+        inputs: files, folders (read with all below them), and patterns (`*`, `**`, `?`, `[...]`). A path that exists is
+            no pattern, whatever characters it holds.
+        format: how files are read; `auto` goes by the name, and for names that say nothing by the first line. Other
+            formats select, in folders, the names of their own kind.
+        include: patterns that select the files of folders instead, matched (case-sensitive, `*` matches `/` too)
+            with the name and with the path below the folder.
+        text_field: see `format` and `read_jsonl`.
+        allow_duplicates: accept `a.jsonl` beside `a.jsonl.gz`.
+
+    Raises:
+        SourceNotFoundError: a path, a match or an input file in a folder is missing, and nothing else is wrong.
+        SourceError: anything else is wrong; `problems` lists all of it.
+    """
+    if format not in get_args(Format):
+        raise SourceError(f"wanted a format of {', '.join(get_args(Format))}, got {format!r}")
+    split_field(text_field)
+    search = _Search(format, tuple(include))
+    for index, item in enumerate(inputs):
+        search.add(index, os.fspath(item))
+    if not inputs:
+        raise SourceNotFoundError("no inputs: wanted at least one file, folder or pattern")
+    return _Selection(search, text_field).finish(
+        [os.fspath(item) for item in inputs], allow_duplicates=allow_duplicates
+    )
+
+
+class _Candidate(NamedTuple):
+    input_index: int
+    path: str
+    """Absolute."""
+    place: str
+    """The path as the user would write it, for messages."""
+    chosen: bool
+    """Named, not merely found in a folder."""
+
+
+class _LeftOut(NamedTuple):
+    input_index: int
+    path: str
+    reason: str
+
+
+class _Search:
+    """Turns inputs into candidates, without opening any file."""
+
+    def __init__(self, form: Format, include: tuple[str, ...]) -> None:
+        self.form: Format = form
+        self.candidates: list[_Candidate] = []
+        self.skipped: list[_LeftOut] = []
+        self.repeated: list[str] = []
+        self.problems: list[Problem] = []
+        self.missing = 0
+        """How many of the problems are things that do not exist."""
+        self.roots: list[str] = []
+        self.answered: set[int] = set()
+        """Inputs that gave a file or a problem."""
+        self._include = include
+
+    def add(self, index: int, given: str) -> None:
+        if os.path.lexists(given):
+            path = _absolute(given)
+            folder = os.path.isdir(path)  # noqa: PTH112 -- names that are not UTF-8 stay strings
+            self.roots.append(path if folder else os.path.dirname(path))  # noqa: PTH120 -- as above
+            self._add_path(index, given)
+        elif has_wildcards(given):
+            self._add_pattern(index, given)
+        else:
+            url = "://" in given
+            reason = "a URL; this version reads local files" if url else "does not exist"
+            self.refuse(index, given or "(an empty path)", reason, missing=not url)
+
+    def refuse(self, index: int, place: str, reason: str, *, missing: bool = False, line: int | None = None) -> None:
+        self.problems.append(Problem(label(place) + (f":{line}" if line else ""), reason))
+        self.missing += missing
+        self.answered.add(index)
+
+    def _add_pattern(self, index: int, pattern: str) -> None:
+        matches, problems = expand(pattern)
+        for place, reason in problems:
+            self.refuse(index, place, reason)
+        if not matches and not problems:
+            self.refuse(index, pattern, "no path matches this pattern", missing=True)
+        elif matches:
+            self.roots.append(_absolute(literal_prefix(pattern)))
+        for match in matches:
+            self._add_path(index, match)
+
+    def _add_path(self, index: int, given: str) -> None:
+        path = _absolute(given)
+        if not os.path.isdir(path):  # noqa: PTH112 -- as above
+            self.candidates.append(_Candidate(index, path, given, chosen=True))
+            return
+        listing = list_folder(path)
+        self.repeated += [f"{path}/{folder}" for folder in listing.repeated]
+        self.skipped += [
+            _LeftOut(index, f"{path}/{hidden}", "a hidden file" if hidden[-1] != "/" else "a hidden folder")
+            for hidden in listing.hidden
+        ]
+        for folder, reason in listing.problems:
+            self.refuse(index, os.path.join(given, folder) if folder else given, reason)  # noqa: PTH118 -- as above
+        for relative in listing.files:
+            why_not = self._why_left_out(relative)
+            if why_not:
+                self.skipped.append(_LeftOut(index, f"{path}/{relative}", why_not))
+            else:
+                place = os.path.join(given, relative)  # noqa: PTH118 -- as above
+                self.candidates.append(_Candidate(index, f"{path}/{relative}", place, chosen=bool(self._include)))
+
+    def _why_left_out(self, relative: str) -> str | None:
+        name = relative.rpartition("/")[2]
+        if self._include:
+            included = any(fnmatch.fnmatchcase(tried, glob) for glob in self._include for tried in (name, relative))
+            return None if included else "no --include pattern matches it"
+        kind = kind_of_name(name)
+        if kind is None:
+            return "not a name of JSON lines or text"
+        kind = "jsonl" if kind == "json" else kind
+        return None if self.form in {"auto", kind} else f"not a name of --format {self.form}"
+
+
+class _Selection:
+    """Looks into the candidates, and keeps those that can be read."""
+
+    def __init__(self, search: _Search, text_field: str) -> None:
+        self._search = search
+        self._text_field = text_field
+        self._root = os.path.commonpath(search.roots) if search.roots else "/"
+        self._files: list[SourceFile] = []
+        self._duplicates = [
+            f"{self._label(path)}/ (a link to a folder that is read anyway)" for path in search.repeated
+        ]
+        self._skipped = list(search.skipped)
+        self._judged: dict[tuple[int, int], str] = {}
+
+    def finish(self, inputs: list[str], *, allow_duplicates: bool) -> Discovery:
+        search = self._search
+        for candidate in search.candidates:
+            self._judge(candidate)
+        for index, given in enumerate(inputs):
+            if index not in search.answered:
+                search.refuse(index, given, self._nothing_found(index), missing=True)
+        if not allow_duplicates:
+            self._refuse_pairs()
+        if search.problems:
+            kind = SourceNotFoundError if search.missing == len(search.problems) else SourceError
+            count = len(search.problems)
+            raise kind(f"cannot read the inputs, {count} problem{'s' * (count > 1)}:", problems=search.problems)
+        kept = {str(file.path) for file in self._files}
+        return Discovery(
+            root=Path(self._root),
+            shards=group_into_shards(self._files),
+            skipped=tuple((self._label(path), reason) for _, path, reason in self._skipped if path not in kept),
+            duplicates=tuple(self._duplicates),
+        )
+
+    def _judge(self, candidate: _Candidate) -> None:
+        path, shown = candidate.path, self._label(candidate.path)
+        identity = _identity(path)
+        first = self._judged.get(identity) if identity else None
+        if first is not None:
+            same = "given more than once" if first == shown else f"the same file as {first}"
+            self._duplicates.append(f"{shown} ({same})")
+            self._search.answered.add(candidate.input_index)
+            return
+        try:
+            file = inspect(
+                path, shown=shown, form=self._search.form, chosen=candidate.chosen, text_field=self._text_field
+            )
+        except Refusal as refusal:
+            if refusal.foreign and not candidate.chosen:
+                self._skipped.append(_LeftOut(candidate.input_index, path, refusal.reason))
+                return
+            self._search.refuse(
+                candidate.input_index, candidate.place, refusal.reason, missing=refusal.missing, line=refusal.line
+            )
+        else:
+            self._files.append(file)
+            self._search.answered.add(candidate.input_index)
+        if identity:
+            self._judged[identity] = shown
+
+    def _nothing_found(self, index: int) -> str:
+        left_out = [item for item in self._skipped if item.input_index == index]
+        if not left_out:
+            return "no input files here"
+        names = ", ".join(f"{self._label(item.path)} ({item.reason})" for item in left_out[:MAX_NAMED])
+        more = f" and {len(left_out) - MAX_NAMED} more" if len(left_out) > MAX_NAMED else ""
+        return f"no input files here; left out: {names}{more}"
+
+    def _refuse_pairs(self) -> None:
+        first: dict[str, SourceFile] = {}
+        for file in self._files:
+            other = first.setdefault(split_compression(str(file.path))[0], file)
+            if other is not file:
+                reason = f"probably the same documents as {other.label}; leave one out, or pass --allow-duplicates"
+                self._search.refuse(-1, str(file.path), reason)
+
+    def _label(self, path: str) -> str:
+        return label(path.removeprefix(self._root).lstrip("/") or ".")
+
+
+def _absolute(path: str) -> str:
+    """Return an absolute path; `..` behind a link leads where the system would go."""
+    if ".." not in path.split("/"):
+        return os.path.abspath(path)  # noqa: PTH100 -- names that are not UTF-8 stay strings
+    head, tail = os.path.split(path.rstrip("/"))
+    if tail in {"", ".", ".."}:
+        return os.path.realpath(path)
+    return os.path.join(os.path.realpath(head), tail)  # noqa: PTH118 -- as above
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 -- as above
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

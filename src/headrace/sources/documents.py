@@ -1,0 +1,103 @@
+"""What the readers deliver: batches of documents, and a record of every one that was not kept."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["WHOLE_FILE", "BadInput", "BatchBuilder", "DocumentBatch", "Drop"]
+
+WHOLE_FILE = -1
+"""`Drop.row` of a fault that concerns a file, not a line of it."""
+
+
+class BadInput(StrEnum):
+    """What becomes of a document that is not valid UTF-8 or holds a lone surrogate.
+
+    A line that is not JSON or has no text is dropped under all three. The readers treat `error` as `skip`: they report
+    every fault in `DocumentBatch.drops`, and the caller stops after the first batch that has one.
+    """
+
+    ERROR = "error"
+    SKIP = "skip"
+    REPLACE = "replace"
+    """Each invalid byte sequence and lone surrogate becomes U+FFFD; such documents are counted in `replaced`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """One document that was not kept."""
+
+    path: str
+    """Label of the file: relative to the inputs' common root."""
+    row: int
+    """Line of the file, from 0, blank lines counted; `WHOLE_FILE` where the whole file is meant."""
+    byte: int
+    """Offset in the decompressed stream, a byte order mark included: of the fault, or of its line's start."""
+    reason: str
+    """Without any of the document's text; equal faults have equal reasons, so that they can be counted."""
+
+    @property
+    def place(self) -> str:
+        """`file:LINE`, lines from 1, or `file: byte N`."""
+        return f"{self.path}: byte {self.byte}" if self.row == WHOLE_FILE else f"{self.path}:{self.row + 1}"
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}" + ("" if self.row == WHOLE_FILE else f" (byte {self.byte})")
+
+
+@dataclass(slots=True)
+class DocumentBatch:
+    """Whole documents in source order; a batch may hold none, where only drops or progress are to be told."""
+
+    texts: list[bytes]
+    """Valid UTF-8 without byte order mark; none empty unless empty documents are kept."""
+    rows: NDArray[np.uint64]
+    """(len(texts),) Line of the file, from 0; 0 for a text file."""
+    offsets: NDArray[np.uint64]
+    """(len(texts),) Byte in the decompressed stream where the document's line or text starts. A byte order mark counts:
+    what follows it starts at 3."""
+    files: NDArray[np.uint32]
+    """(len(texts),) Index into the source shard's files."""
+    drops: list[Drop]
+    consumed: int
+    """Bytes on disk read since the last batch."""
+    replaced: int
+    """Documents of this batch in which an invalid byte or a lone surrogate became U+FFFD."""
+
+
+@dataclass(slots=True)
+class BatchBuilder:
+    """Collects documents of one or more files until a batch is full. Not thread-safe."""
+
+    texts: list[bytes] = field(default_factory=list[bytes])
+    drops: list[Drop] = field(default_factory=list[Drop])
+    replaced: int = 0
+    stream_bytes: int = 0
+    """Decompressed bytes gone into this batch, kept or not."""
+    _rows: list[NDArray[np.uint64]] = field(default_factory=list[NDArray[np.uint64]])
+    _offsets: list[NDArray[np.uint64]] = field(default_factory=list[NDArray[np.uint64]])
+    _files: list[NDArray[np.uint32]] = field(default_factory=list[NDArray[np.uint32]])
+
+    def add(self, texts: list[bytes], rows: NDArray[np.uint64], offsets: NDArray[np.uint64], file: int) -> None:
+        """Append documents of one file; `rows` and `offsets` are (len(texts),)."""
+        self.texts += texts
+        self._rows.append(rows)
+        self._offsets.append(offsets)
+        self._files.append(np.full(len(texts), file, np.uint32))
+
+    def take(self, consumed: int) -> DocumentBatch:
+        """Return what was collected and start again, empty."""
+        batch = DocumentBatch(
+            texts=self.texts,
+            rows=np.concatenate([np.empty(0, np.uint64), *self._rows]),
+            offsets=np.concatenate([np.empty(0, np.uint64), *self._offsets]),
+            files=np.concatenate([np.empty(0, np.uint32), *self._files]),
+            drops=self.drops,
+            consumed=consumed,
+            replaced=self.replaced,
+        )
+        self.texts, self.drops, self.replaced, self.stream_bytes = [], [], 0, 0
+        self._rows, self._offsets, self._files = [], [], []
+        return batch

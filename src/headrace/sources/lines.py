@@ -1,0 +1,130 @@
+"""One line of JSON to one document: the rule, and the reason where there is none.
+
+This is what decides; the fast path in `jsonl` only skips it where it can prove that the outcome is the same.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+
+from headrace.sources.documents import BadInput
+
+__all__ = ["JSON_DECODER", "LineFault", "LineParser", "split_field"]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_JSON_SPACE = " \t\r\n"
+# What is left, from the fault on, of a line that was cut inside a literal or a number, or inside an escape sequence.
+_CUT_TOKEN = re.compile(
+    r"t|tr|tru|f|fa|fal|fals|n|nu|nul|-|\.|[eE][+-]?|N|Na|-?(I|In|Inf|Infi|Infin|Infini|Infinit)", re.ASCII
+)
+_CUT_ESCAPE = re.compile(r"\\?u?[0-9a-fA-F]{0,4}", re.ASCII)
+
+
+class _Constant:
+    """Stands for NaN or Infinity: read by Python's parser, no JSON."""
+
+
+_CONSTANT = _Constant()
+
+
+def _constant(_name: str) -> _Constant:
+    return _CONSTANT
+
+
+# Numbers are not looked at: `float` takes any number of digits, where `int` refuses thousands.
+JSON_DECODER = json.JSONDecoder(parse_int=float, parse_constant=_constant)
+"""Python's parser, the reference for what is JSON here."""
+
+
+def split_field(text_field: str) -> tuple[str, ...]:
+    """Split a dotted field: `data.text` is the field `text` of the object in the field `data`.
+
+    Raises:
+        ValueError: the field is empty.
+    """
+    if not text_field:
+        raise ValueError("wanted the name of the field that holds the text, got an empty one")
+    return tuple(text_field.split("."))
+
+
+@dataclass(frozen=True, slots=True)
+class LineFault:
+    """Why a line gives no document."""
+
+    reason: str
+    byte: int = 0
+    """Offset of the fault in the line; 0 where it has no place of its own."""
+
+
+class LineParser:
+    """Reads the text out of single lines. Thread-safe; holds no state between lines."""
+
+    def __init__(self, text_field: str, on_bad_input: BadInput, *, keep_empty: bool) -> None:
+        self.field = text_field
+        self.keep_empty = keep_empty
+        self._path = split_field(text_field)
+        self._replace = on_bad_input is BadInput.REPLACE
+
+    def parse(self, line: bytes) -> tuple[bytes | LineFault, bool]:
+        """Return a line's text as UTF-8, or its fault; and whether something in the text was replaced by U+FFFD.
+
+        `line` comes without its line feed; a carriage return is white space. Of equal keys the last one counts. NaN and
+        Infinity are let pass outside the text field.
+        """
+        try:
+            decoded = line.decode()
+        except UnicodeDecodeError as error:
+            if not self._replace:
+                return LineFault("invalid UTF-8", error.start), False
+            # Here each invalid byte is a surrogate of its own: offsets are exact, and those in the text can be told.
+            found = self._text(line.decode(errors="surrogateescape"))
+            replaced = isinstance(found, str) and _SURROGATE.search(found) is not None
+            if replaced:
+                found = self._text(line.decode(errors="replace"))
+        else:
+            found, replaced = self._text(decoded), False
+        if isinstance(found, LineFault):
+            return found, False
+        if not found and not self.keep_empty:
+            return LineFault("empty"), False
+        return self._encode(found, replaced=replaced)
+
+    def _encode(self, text: str, *, replaced: bool) -> tuple[bytes | LineFault, bool]:
+        try:
+            return text.encode(), replaced
+        except UnicodeEncodeError:
+            if not self._replace:
+                return LineFault("lone surrogate"), False
+            return _SURROGATE.sub("\ufffd", text).encode(), True
+
+    def _text(self, line: str) -> str | LineFault:
+        try:
+            value = JSON_DECODER.decode(line)
+        except json.JSONDecodeError as error:
+            return LineFault(_syntax_fault(line, error), len(line[: error.pos].encode(errors="surrogateescape")))
+        except RecursionError:
+            return LineFault("not JSON (nested too deeply)")
+        return self._field_of(value) if isinstance(value, dict) else LineFault("not an object")
+
+    def _field_of(self, value: object) -> str | LineFault:
+        for key in self._path:
+            if not isinstance(value, dict) or key not in value:
+                return LineFault(f"no field {self.field}")
+            value = value[key]
+        if isinstance(value, str):
+            return value
+        if value is None:
+            return LineFault(f"{self.field} is null")
+        if value is _CONSTANT:
+            return LineFault(f"not JSON (NaN or Infinity in {self.field})")
+        return LineFault(f"{self.field} is not a string")
+
+
+def _syntax_fault(line: str, error: json.JSONDecodeError) -> str:
+    if error.msg == "Extra data":
+        return "extra data"
+    rest = line[error.pos :].rstrip(_JSON_SPACE)
+    cut = _CUT_ESCAPE if error.msg.startswith("Invalid \\u") else _CUT_TOKEN
+    if not rest or error.msg.startswith("Unterminated string") or cut.fullmatch(rest):
+        return "not JSON, ends early"
+    return "not JSON"

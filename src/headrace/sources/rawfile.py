@@ -1,0 +1,67 @@
+"""The bytes of a file as they lie on disk, counted, and compared with the size that was listed."""
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from headrace.errors import SourceError
+from headrace.sources.files import SourceFile
+
+__all__ = ["Observer", "RawFile", "open_raw"]
+
+Observer = Callable[[SourceFile, bytes], None]
+"""Receives every piece of a file, in order, as it lies on disk."""
+
+READ_BYTES = 128 * 1024
+
+
+class RawFile:
+    """Sequential reads of one open file; all sizes and offsets are bytes on disk."""
+
+    def __init__(self, file: SourceFile, handle: BinaryIO, observe: Observer | None = None) -> None:
+        self.file = file
+        self.consumed = 0
+        self._handle = handle
+        self._observe = observe
+
+    def read(self, count: int) -> bytes:
+        """Return exactly `count` bytes, fewer only at the end of the file.
+
+        Raises:
+            SourceError: the file cannot be read, or has another size than when it was listed.
+        """
+        try:
+            data = self._handle.read(count)
+        except OSError as error:
+            raise self.damaged(f"cannot be read ({error.strerror or error})") from error
+        self.consumed += len(data)
+        # Found on either side of the end: what was appended is read as well, what was cut off leaves a shorter read.
+        if self.consumed > self.file.size or (len(data) < count and self.consumed != self.file.size):
+            found = os.fstat(self._handle.fileno()).st_size
+            raise SourceError(
+                f"{self.file.label}: changed while it was read: {self.file.size} bytes when it was listed, {found} now. "
+                "Build again when nothing writes to it."
+            )
+        if self._observe is not None and data:
+            self._observe(self.file, data)
+        return data
+
+    def damaged(self, what: str) -> SourceError:
+        """Return the error that says what is wrong with this file."""
+        return SourceError(f"{self.file.label}: {what}")
+
+
+@contextmanager
+def open_raw(file: SourceFile, observe: Observer | None = None) -> Generator[RawFile]:
+    """Open a listed file for one sequential read.
+
+    Raises:
+        SourceError: the file cannot be opened any more.
+    """
+    try:
+        handle = file.path.open("rb", buffering=READ_BYTES)
+    except OSError as error:
+        raise SourceError(f"{file.label}: cannot be opened ({error.strerror or error})") from error
+    with handle:
+        yield RawFile(file, handle, observe)

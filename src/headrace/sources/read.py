@@ -1,0 +1,41 @@
+"""One entry for the readers: a source shard to batches of documents."""
+
+from collections.abc import Iterator
+
+from headrace.sources.documents import BadInput, DocumentBatch
+from headrace.sources.files import SourceShard
+from headrace.sources.jsonl import read_jsonl
+from headrace.sources.rawfile import Observer
+from headrace.sources.text import read_text
+
+__all__ = ["read_shard"]
+
+
+def read_shard(
+    shard: SourceShard,
+    *,
+    text_field: str = "text",
+    on_bad_input: BadInput | str = BadInput.ERROR,
+    keep_empty: bool = False,
+    observe: Observer | None = None,
+) -> Iterator[DocumentBatch]:
+    """Yield all documents of a source shard, in order, as batches of about 1 MiB.
+
+    `files` of a batch indexes `shard.files`. The sum of `consumed` over all batches is `shard.size`. `observe`
+    receives the files' bytes as they lie on disk.
+
+    Raises:
+        SourceError: a file ends early, is damaged or has changed since it was listed.
+    """
+    if shard.files[0].kind == "text":
+        yield from read_text(shard.files, on_bad_input=on_bad_input, keep_empty=keep_empty, observe=observe)
+        return
+    for index, file in enumerate(shard.files):
+        yield from read_jsonl(
+            file,
+            text_field=text_field,
+            on_bad_input=on_bad_input,
+            keep_empty=keep_empty,
+            file_index=index,
+            observe=observe,
+        )

@@ -224,13 +224,13 @@ class TokenLine:
         with self._pool:
             items = self.bases[shards]
             if not items.all():
-                needed = np.unique(shards)
+                needed = sorted(set(shards.tolist()))  # numpy.unique would import numpy.ma
                 if len(needed) > self._pool.capacity:
                     half = len(shards) // 2
                     self.gather(shards[:half], offsets[:half], out[:half])
                     self.gather(shards[half:], offsets[half:], out[half:])
                     return
-                for shard in needed.tolist():
+                for shard in needed:
                     self._pool.get(shard)
                 items = self.bases[shards]
             items += offsets

@@ -1,0 +1,203 @@
+"""From what a user names to a tokenizer, and to the ids of its boundary and BOS."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from headrace.errors import BoundaryError, TokenizerError
+from headrace.manifest import TokenizerRef
+from headrace.tokenizers.base import REF_NAME, BatchTokenizer, NamedTokens
+from headrace.tokenizers.bytes import Tokenizer
+from headrace.tokenizers.gigatoken import CONFIG_NAME, GigatokenTokenizer
+from headrace.tokenizers.hub import fetch_tokenizer, looks_like_hub_name
+
+__all__ = ["load_from_corpus", "load_tokenizer", "resolve_bos", "resolve_boundary"]
+
+_MAX_LISTED = 20
+
+
+def load_tokenizer(spec: str | os.PathLike[str] | BatchTokenizer = "bytes") -> BatchTokenizer:
+    """Load a tokenizer that encodes.
+
+    Args:
+        spec: `bytes`; a tokenizer.json or a folder that holds one; the name of a Hugging Face hub model; or a tokenizer,
+            which is returned as it is. What exists as a path is a path; a folder named `bytes` is `./bytes`.
+
+    Raises:
+        TokenizerError: nothing there, nothing that can be read as a tokenizer, or one that is not supported.
+    """
+    if not isinstance(spec, (str, os.PathLike)):
+        if not callable(getattr(spec, "encode_documents", None)):
+            raise TokenizerError(f"wanted a path, a name or a tokenizer, found {type(spec).__name__}")
+        return spec
+    if spec == "bytes":
+        return Tokenizer()
+    tokenizer = _open(spec)
+    if isinstance(tokenizer, GigatokenTokenizer):
+        tokenizer.load_encoder()  # a build learns now, not after an hour, that gigatoken refuses it
+    return tokenizer
+
+
+def load_from_corpus(folder: str | os.PathLike[str]) -> BatchTokenizer:
+    """Load the copy of the tokenizer that lies in a corpus.
+
+    Args:
+        folder: the corpus' folder.
+
+    Raises:
+        TokenizerError: it holds no copy, or one that is no longer what it was.
+    """
+    copy = Path(folder) / "tokenizer"
+    if not (copy / REF_NAME).is_file():
+        raise TokenizerError(f"{folder} holds no copy of its tokenizer ({copy / REF_NAME}); name the tokenizer instead")
+    return _open_copy(copy)
+
+
+def _open(spec: str | os.PathLike[str]) -> BatchTokenizer:
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        if (path / REF_NAME).is_file():
+            return _open_copy(path)
+        if not (path / "tokenizer.json").is_file():
+            raise TokenizerError(f"{path} holds no tokenizer.json; {_what_is_there(path)}")
+        return GigatokenTokenizer(path / "tokenizer.json")
+    if path.is_file():
+        return GigatokenTokenizer(path)
+    if path.exists():
+        raise TokenizerError(f"{path} is neither a file nor a folder; wanted a tokenizer.json")
+    if isinstance(spec, str) and looks_like_hub_name(spec):
+        return GigatokenTokenizer(fetch_tokenizer(spec), name=spec)
+    raise TokenizerError(
+        f"there is no tokenizer at {path}; wanted bytes, a tokenizer.json, a folder that holds one, or the name of a "
+        "Hugging Face hub model"
+    )
+
+
+def _what_is_there(folder: Path) -> str:
+    names = sorted(entry.name for entry in folder.iterdir())
+    return f"it holds {', '.join(names[:_MAX_LISTED])}" if names else "it is empty"
+
+
+def _open_copy(folder: Path) -> BatchTokenizer:
+    ref = _read_ref(folder / REF_NAME)
+    if ref.kind == "bytes":
+        tokenizer: BatchTokenizer = Tokenizer()
+    elif ref.kind == "huggingface":
+        tokenizer = GigatokenTokenizer(folder / "tokenizer.json", name=ref.name)
+    else:
+        raise TokenizerError(
+            f"{folder / REF_NAME} names a tokenizer of kind {ref.kind!r}, which this version cannot read"
+        )
+    if tokenizer.ref != ref:
+        raise TokenizerError(
+            f"{folder} is not the tokenizer that it says: {REF_NAME} has sha256 {ref.sha256} and {ref.vocab_size} ids, "
+            f"the files give {tokenizer.ref.sha256} and {tokenizer.ref.vocab_size}"
+        )
+    return tokenizer
+
+
+def _read_ref(path: Path) -> TokenizerRef:
+    try:
+        fields: dict[str, Any] = json.loads(path.read_bytes())
+        return TokenizerRef(
+            kind=str(fields["kind"]),
+            name=str(fields["name"]),
+            sha256=str(fields["sha256"]),
+            vocab_size=int(fields["vocab_size"]),
+        )
+    except OSError as error:
+        raise TokenizerError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise TokenizerError(f"{path} is damaged: {error!r}") from None
+
+
+def resolve_boundary(tokenizer: BatchTokenizer, option: str | None = None) -> int:
+    """Id of the token that ends each document.
+
+    Args:
+        tokenizer: of the corpus.
+        option: an id in digits, else a vocabulary entry as the vocabulary spells it; `id:` or `token:` before it forces
+            one or the other. None for the tokenizer's own: 0 of bytes, `eos_token` of the tokenizer_config.json beside
+            a tokenizer.json. It is never guessed from a spelling.
+
+    Raises:
+        BoundaryError: no such id or entry, or None where the tokenizer does not say.
+    """
+    if option is not None:
+        return _resolve(tokenizer, option, "boundary")
+    token = _named(tokenizer, "eos")
+    if token is None:
+        raise BoundaryError(
+            f"the boundary token is not known: {_label(tokenizer)} does not say what ends a document (no eos_token in a "
+            f"{CONFIG_NAME} beside it). Pass one: {_choices(tokenizer)}"
+        )
+    return _entry(tokenizer, token, f"boundary (eos_token of {CONFIG_NAME})")
+
+
+def resolve_bos(tokenizer: BatchTokenizer, option: str | None = None) -> int | None:
+    """Id of the token that begins each document, or None for none.
+
+    Args:
+        tokenizer: of the corpus.
+        option: None for none; `auto` for `bos_token` of the tokenizer_config.json; else as for `resolve_boundary`.
+
+    Raises:
+        BoundaryError: no such id or entry, or `auto` where the tokenizer does not say.
+    """
+    if option is None:
+        return None
+    if option != "auto":
+        return _resolve(tokenizer, option, "BOS")
+    token = _named(tokenizer, "bos")
+    if token is None:
+        raise BoundaryError(
+            f"the BOS token is not known: {_label(tokenizer)} does not say what begins a document (no bos_token in a "
+            f"{CONFIG_NAME} beside it). Pass one: {_choices(tokenizer)}"
+        )
+    return _entry(tokenizer, token, f"BOS (bos_token of {CONFIG_NAME})")
+
+
+def _resolve(tokenizer: BatchTokenizer, option: str, role: str) -> int:
+    kind, _, rest = option.partition(":")
+    if kind == "token" and rest:
+        return _entry(tokenizer, rest, role)
+    digits = rest if kind == "id" else option
+    if digits.isascii() and digits.isdigit():
+        if int(digits) >= tokenizer.vocab_size:
+            raise BoundaryError(
+                f"the {role} id {digits} is not in the vocabulary of {_label(tokenizer)}, which has the ids 0 to "
+                f"{tokenizer.vocab_size - 1}. Pass one: {_choices(tokenizer)}"
+            )
+        return int(digits)
+    if kind == "id":
+        raise BoundaryError(f"wanted digits behind id:, found {option!r}")
+    return _entry(tokenizer, option, role)
+
+
+def _entry(tokenizer: BatchTokenizer, token: str, role: str) -> int:
+    token_id = tokenizer.token_id(token)
+    if token_id is None:
+        raise BoundaryError(
+            f"the {role} token {token!r} is not in the vocabulary of {_label(tokenizer)}. Pass one: {_choices(tokenizer)}"
+        )
+    return token_id
+
+
+def _named(tokenizer: BatchTokenizer, role: Literal["bos", "eos"]) -> str | None:
+    return tokenizer.named_token(role) if isinstance(tokenizer, NamedTokens) else None
+
+
+def _label(tokenizer: BatchTokenizer) -> str:
+    ref = getattr(tokenizer, "ref", None)
+    return f"tokenizer {ref.name}" if isinstance(ref, TokenizerRef) else type(tokenizer).__name__
+
+
+def _choices(tokenizer: BatchTokenizer) -> str:
+    """What could be passed: the special tokens, else how to write an id."""
+    specials = tokenizer.special_tokens if isinstance(tokenizer, NamedTokens) else {}
+    listed = [f"{token} (id {token_id})" for token, token_id in specials.items()]
+    if not listed:
+        return "an id or an entry of its vocabulary (it has no special tokens)"
+    more = f" and {len(listed) - _MAX_LISTED} more" if len(listed) > _MAX_LISTED else ""
+    return ", ".join(listed[:_MAX_LISTED]) + more

@@ -1,0 +1,126 @@
+"""The `tokenizers` library as the reference: what gigatoken's ids are compared with, and what decodes."""
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.errors import Problem, TokenizerError
+from headrace.tokenizers.base import BatchTokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+
+
+__all__ = ["Reference", "rust_errors"]
+
+PROBE = (
+    "The quick  brown fox\tjumps;\n\n  it's 12345.678 (don't, DON'T, we'LL) --- x_y1 == z\r\n\r\n   end.  \n \u00a0\u2003"
+    " caf\u00e9 cafe\u0301 \u212b \ufb01 \uff26\uff55\uff4c\uff4c \u00df \u0130 \u4e2d\u6587\u5b57\u3002 \u304b\u306a\u3099 \ud55c\uae00 "
+    "\u0939\u093f\u0928\u094d\u0926\u0940 \u0e44\u0e17\u0e22 \u0639\u0631\u0628\u064a \u05e2\u05d1\u05e8 \u0661\u0662 \u00bd "
+    "\U0001f642\U0001f469\u200d\U0001f469\u200d\U0001f467 \U0001d54f \ufeff\u200b\x00\x7f <s> </s> [INST]  <|im_end|>   "
+)
+"""A text with what tokenizers treat specially: contractions, digits, runs of white space, composed and decomposed
+letters, compatibility forms, scripts without spaces, joined emoji, control characters, spellings of special tokens."""
+_MAX_SPECIALS = 64
+"""Most special tokens spelled in the probe; large vocabularies have a thousand reserved ones."""
+
+
+@contextmanager
+def rust_errors(what: str) -> Generator[None]:
+    """Turn what a Rust library raises while loading into a `TokenizerError` of one line that begins with `what`."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic in Rust derives from BaseException
+        reason = str(error).partition("\n")[0]
+        raise TokenizerError(f"{what}: {reason}") from error
+
+
+class Reference:
+    """A tokenizer.json in `tokenizers`: special tokens' spellings encoded as text, nothing cut, padded or added.
+
+    Args:
+        text: content of the tokenizer.json.
+        label: what errors call it.
+
+    Raises:
+        TokenizerError: `tokenizers` refuses the file, or gives an added token another id than the file.
+    """
+
+    def __init__(self, text: str, label: str) -> None:
+        from tokenizers import Tokenizer, decoders  # noqa: PLC0415  # only where text is decoded or compared
+
+        self._label = label
+        with rust_errors(f"{label} is refused by the tokenizers library"):
+            self._tokenizer: Any = Tokenizer.from_str(text)
+        self._tokenizer.encode_special_tokens = True
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        if self._tokenizer.decoder is None and not self._tokenizer.model.byte_fallback:
+            # A byte-level file that names no decoder would come out as its vocabulary spells it: "\u0120the".
+            self._tokenizer.decoder = decoders.ByteLevel()
+
+    def require_added_ids(self, added: Sequence[dict[str, Any]]) -> None:
+        """`tokenizers` renumbers added tokens whose ids do not follow the vocabulary's; gigatoken takes them as written.
+
+        Raises:
+            TokenizerError: the tokens it renumbered.
+        """
+        problems = [
+            Problem(
+                f"added token {token['content']!r}", f"id {token['id']} in the file, {found} in the tokenizers library"
+            )
+            for token in added
+            if (found := self.token_id(token["content"])) != token["id"]
+        ]
+        if problems:
+            raise TokenizerError(f"{self._label}: the ids of added tokens are ambiguous", problems=problems)
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of ids; ids without an entry have none."""
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+    def token_id(self, token: str) -> int | None:
+        """Id of an entry."""
+        return self._tokenizer.token_to_id(token)
+
+    def id_to_token(self, token_id: int) -> str | None:
+        """Entry of an id."""
+        return self._tokenizer.id_to_token(token_id)
+
+    def compare(self, texts: Sequence[bytes], tokenizer: BatchTokenizer, specials: Iterable[str]) -> None:
+        """Encode the texts, and a probe, with both.
+
+        Args:
+            texts: valid UTF-8.
+            tokenizer: gigatoken's, of the same file.
+            specials: its special tokens, whose spellings are part of the probe.
+
+        Raises:
+            TokenizerError: the first difference; a document's text is not shown.
+        """
+        spelled = list(islice(specials, _MAX_SPECIALS))
+        probe = (PROBE + "".join(spelled) + " ".join(spelled) + "a".join(spelled)).encode()
+        samples = [*texts, probe]
+        ids, ends = tokenizer.encode_documents(samples)
+        for number, (text, found) in enumerate(zip(samples, np.split(ids, ends[:-1]), strict=True)):
+            # One text at a time: encode_batch would start a pool of threads.
+            wanted: Encoding = self._tokenizer.encode(text.decode(), add_special_tokens=False)
+            if found.tolist() != wanted.ids:
+                where = f"document {number + 1} of the sample" if number < len(texts) else "a built-in probe text"
+                raise TokenizerError(
+                    f"{self._label}: gigatoken and the tokenizers library disagree in {where}, "
+                    f"{_first_difference(found.tolist(), wanted)}. Such a corpus would not fit models of this "
+                    "tokenizer: use another version of gigatoken, or another tokenizer"
+                )
+
+
+def _first_difference(found: list[int], wanted: "Encoding") -> str:
+    pairs = zip(found, wanted.ids, strict=False)
+    place = next((i for i, (left, right) in enumerate(pairs) if left != right), min(len(found), len(wanted.ids)))
+    character = wanted.offsets[place][0] if place < len(wanted.offsets) else "the end"
+    return f"token {place} (character {character}): ids {found[place : place + 4]} and {wanted.ids[place : place + 4]}"

@@ -27,7 +27,7 @@ from headrace.storage.hdf5_corpus import checked_layout, extents_of, library_rea
 from headrace.storage.token_line import Io, TokenLine, WindowBlock
 
 if TYPE_CHECKING:
-    from headrace.storage.hdf5_reader import ShardLayout
+    from headrace.storage.hdf5_inspect import ShardLayout
     from headrace.verify import ShardReport
 
 __all__ = ["Corpus", "MmapTokenStore", "open_corpus"]
@@ -214,7 +214,7 @@ def _open_manifest(index: Path, options: dict[str, Any]) -> Corpus:
 
 def _open_file(path: Path, options: dict[str, Any]) -> Corpus:
     """One HDF5 file: its layout is read from the file itself, each time."""
-    from headrace.storage.hdf5_reader import inspect_shard  # noqa: PLC0415  # imports h5py
+    from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
 
     if not path.exists():
         raise MissingShardError(f"{path}: no such file; wanted a corpus folder, its {INDEX_NAME}, or one .h5 file")

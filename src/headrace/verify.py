@@ -119,7 +119,7 @@ def verify_path(
 
 def _entry_of_file(path: Path) -> ShardEntry:
     """What one file says of itself, to be compared with its bytes."""
-    from headrace.storage.hdf5_reader import inspect_shard  # noqa: PLC0415  # imports h5py
+    from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
 
     layout = inspect_shard(path)
     if not layout.sha256:
@@ -166,7 +166,7 @@ class _ShardCheck:
     """All comparisons of one shard."""
 
     def __init__(self, entry: ShardEntry) -> None:
-        from headrace.storage.hdf5_reader import inspect_shard  # noqa: PLC0415  # imports h5py
+        from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
 
         self.entry = entry
         self.path = Path(entry.path)
@@ -211,7 +211,7 @@ class _ShardCheck:
             self.problem("/documents/source_file", "names a file that /documents/files does not have")
 
     def _stored_crcs(self) -> NDArray[np.uint32] | None:
-        from headrace.storage.hdf5_reader import open_shard  # noqa: PLC0415  # imports h5py
+        from headrace.storage.hdf5_open import open_shard  # noqa: PLC0415  # imports h5py
 
         chunks = -(-self.entry.token_count // self.layout.chunk_size)
         with open_shard(self.path) as file:

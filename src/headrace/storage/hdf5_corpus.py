@@ -18,7 +18,7 @@ from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.token_line import Io, RangeReader, TokenLine
 
 if TYPE_CHECKING:
-    from headrace.storage.hdf5_reader import ShardLayout
+    from headrace.storage.hdf5_inspect import ShardLayout
 
 __all__ = ["SIDECAR", "checked_layout", "extents_of", "library_reader", "load_table", "open_line"]
 
@@ -32,7 +32,7 @@ def checked_layout(path: Path, entry: ShardEntry) -> "ShardLayout":
     Raises:
         CorruptShardError: the file's attributes contradict `entry`.
     """
-    from headrace.storage.hdf5_reader import inspect_shard  # noqa: PLC0415  # imports h5py
+    from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
 
     layout = inspect_shard(path)
     for name, wanted, found in (

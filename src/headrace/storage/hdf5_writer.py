@@ -1,8 +1,11 @@
 """Writing one HDF5 shard, readable by others while it grows."""
 
 import hashlib
+import operator
+import re
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,8 +17,14 @@ from headrace.errors import TokenIdError, WriterError
 from headrace.manifest import ShardEntry, dtype_name_for
 from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder
 from headrace.storage.hdf5_layout import ShardFile, create_shard_file
+from headrace.storage.incoming import Origins, PendingDocuments, checked_ends, checked_tokens
 
 __all__ = ["HDF5ShardWriter"]
+
+_MAX_CHUNK_BYTES = (1 << 32) - 1
+"""HDF5 before version 2 allows no larger chunk."""
+_TAKEN_NAMES = {"", ".", "documents", "chunks"}
+_HEX64 = re.compile(r"[0-9a-f]{64}")
 
 
 class HDF5ShardWriter:
@@ -53,13 +62,15 @@ class HDF5ShardWriter:
         tokenizer_sha256: str = "",
         source_files: Sequence[str] = (),
     ) -> None:
-        if type(chunk_size) is not int or chunk_size < 1:
-            raise WriterError(f"chunk_size is a positive number of tokens, not {chunk_size!r}")
-        if not dataset_name or dataset_name in {"documents", "chunks"} or "/" in dataset_name:
+        if dataset_name in _TAKEN_NAMES or "/" in dataset_name or "\0" in dataset_name:
             raise WriterError(f"dataset_name {dataset_name!r}: wanted a plain name other than 'documents' and 'chunks'")
+        if tokenizer_sha256 and not _HEX64.fullmatch(tokenizer_sha256):
+            raise WriterError(f"tokenizer_sha256 is 64 lower-case hex digits or empty, not {tokenizer_sha256[:80]!r}")
+        vocab_size, boundary_token_id = operator.index(vocab_size), operator.index(boundary_token_id)
         self.dtype: np.dtype[Any] = np.dtype(dtype_name_for(vocab_size)).newbyteorder("<")
         if not 0 <= boundary_token_id < vocab_size:
             raise TokenIdError(f"boundary_token_id {boundary_token_id} is not in a vocabulary of {vocab_size} ids")
+        chunk_size = _whole_chunk(chunk_size, self.dtype.itemsize)
         self.path = Path(path)
         self.chunk_size = chunk_size
         self.dataset_name = dataset_name
@@ -69,22 +80,21 @@ class HDF5ShardWriter:
         self.source_files = tuple(source_files)
 
         self._shard: ShardFile | None = None
-        self._closed = False
+        self._entered = self._whole = False
         self._buffer = np.empty(chunk_size, dtype=self.dtype)
         self._buffered = 0
         self._tokens = 0
         self._documents = 0
         self._open_document: int | None = None
         """Tokens of the document begun by `add_document` and not yet ended."""
-        self._pending: list[tuple[NDArray[np.uint64], _Sources | None]] = []
-        """Ended documents whose rows are not in the file yet: exclusive ends, and where they come from."""
+        self._pending = PendingDocuments()
         self._sha256 = hashlib.sha256()
         self._ends_sha256 = hashlib.sha256()
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        if self._shard is not None or self._closed:
+        if self._entered:
             raise WriterError(f"{self.path}: a writer is entered once")
         hidden = fresh_name(self.path)
         self._shard = create_shard_file(
@@ -97,8 +107,14 @@ class HDF5ShardWriter:
             tokenizer_sha256=self.tokenizer_sha256,
             source_files=self.source_files,
         )
-        # Renamed only now, so that no reader ever meets the name before SWMR mode.
-        hidden.replace(self.path)
+        self._entered = True
+        try:
+            # Renamed only now, so that no reader ever meets the name before SWMR mode.
+            hidden.replace(self.path)
+        except BaseException:
+            self._abandon()
+            hidden.unlink(missing_ok=True)
+            raise
         return self
 
     def __exit__(
@@ -106,30 +122,45 @@ class HDF5ShardWriter:
     ) -> None:
         if kind is None:
             self.close()
-        elif self._shard is not None:
-            self._shard.file.close()
-            self._shard, self._closed = None, True
+        else:
+            self._abandon()
 
     def close(self) -> None:
         """Write what is buffered and the final attributes, and wait until all of it is on disk. Idempotent."""
-        if self._closed:
+        if self._whole:
             return
+        self._writing()
+        try:
+            self._finish()
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _finish(self) -> None:
         shard = self._writing()
         self._end_document()
         if self._buffered:
             self._write_chunk(self._buffer[: self._buffered])
-            self._buffered = 0
-        self._write_rows(self._tokens)
+        self._write_rows(self._tokens + 1)
         shard.file.flush()
         shard.token_count.set(self._tokens)
         shard.document_count.set(self._documents)
         shard.sha256.set(self._sha256.hexdigest().encode())
         shard.documents_sha256.set(self._ends_sha256.hexdigest().encode())
         shard.file.flush()
+        self._shard = None
         shard.file.close()
-        self._shard, self._closed = None, True
         fsync_file(self.path)
         fsync_folder(self.path.parent)
+        self._whole = True
+
+    def _abandon(self) -> None:
+        """Close the file as it is: a growing shard, which readers refuse."""
+        if self._shard is None:
+            return
+        shard, self._shard = self._shard, None
+        with suppress(OSError, RuntimeError):  # a full disk was reported already
+            shard.file.close()
 
     def result(self, shard_id: str) -> ShardEntry:
         """The manifest entry of the closed shard, with `global_start` 0.
@@ -137,7 +168,7 @@ class HDF5ShardWriter:
         Raises:
             WriterError: the writer is not closed, or was left by an exception.
         """
-        if not self._closed or self._buffered:
+        if not self._whole:
             raise WriterError(f"{self.path}: result() is known once the writer is closed without an error")
         return ShardEntry(
             shard_id=shard_id,
@@ -166,13 +197,17 @@ class HDF5ShardWriter:
         Args:
             ids: integers, shape (n,); n may be 0 if `add_boundary` follows.
         """
+        self._writing()
+        if self.source_files:
+            raise WriterError(f"{self.path}: this writer has source files: use add_documents, which takes the origins")
         self._end_document()
-        tokens = self._checked(ids)
+        tokens = checked_tokens(ids, self.dtype, self.vocab_size, path=self.path, document=self._documents)
         self._append(tokens)
         self._open_document = len(tokens)
 
     def add_boundary(self) -> None:
         """End the current document with the boundary token, which belongs to that document."""
+        self._writing()
         if self._open_document is None:
             raise WriterError(f"{self.path}: a boundary ends a document, and none is open (document {self._documents})")
         self._append(np.array([self.boundary_token_id], dtype=self.dtype))
@@ -207,57 +242,40 @@ class HDF5ShardWriter:
             offsets: byte of each document in the decompressed source, shape (d,).
             files: index of each document's source in `source_files`, shape (d,).
         """
+        self._writing()
         self._end_document()
-        tokens = self._checked(tokens)
-        ends = np.asarray(ends, dtype=np.uint64)
-        if len(ends) == 0 and len(tokens) == 0:
-            return
-        if len(ends) == 0 or ends[0] == 0 or int(ends[-1]) != len(tokens) or bool((ends[1:] <= ends[:-1]).any()):
-            raise WriterError(f"{self.path}: document ends must increase from above 0 to {len(tokens)}")
-        sources = None
-        if self.source_files:
-            if rows is None or offsets is None or files is None:
-                raise WriterError(f"{self.path}: this writer has source files, so each document needs its source")
-            sources = _Sources(rows, offsets, files)
-            if not len(rows) == len(offsets) == len(files) == len(ends):
-                raise WriterError(f"{self.path}: {len(ends)} documents need as many rows, offsets and files")
-        base = self._tokens
-        self._end_at(ends + np.uint64(base), sources)
-        self._append(tokens)
+        tokens = checked_tokens(tokens, self.dtype, self.vocab_size, path=self.path, document=self._documents)
+        stops = checked_ends(ends, len(tokens), path=self.path)
+        origins = self._origins(len(stops), rows, offsets, files)
+        if len(stops):
+            self._end_at(stops + np.uint64(self._tokens), origins)
+            self._append(tokens)
+
+    def _origins(
+        self, count: int, rows: ArrayLike | None, offsets: ArrayLike | None, files: ArrayLike | None
+    ) -> Origins | None:
+        if not self.source_files:
+            if rows is not None or offsets is not None or files is not None:
+                raise WriterError(f"{self.path}: origins are given, but the writer has no source_files to refer to")
+            return None
+        if rows is None or offsets is None or files is None:
+            raise WriterError(f"{self.path}: this writer has source files, so each document needs its source")
+        return Origins.checked(rows, offsets, files, count=count, file_count=len(self.source_files), path=self.path)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _checked(self, ids: ArrayLike) -> NDArray[Any]:
-        """`ids` in the stored dtype; nothing is wrapped."""
-        tokens = np.asarray(ids)
-        if tokens.size == 0:
-            return np.empty(0, dtype=self.dtype)
-        if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-            raise TokenIdError(
-                f"{self.path}: token ids are integers in one dimension, not {tokens.dtype} {tokens.shape}"
-            )
-        low, high = int(tokens.min()), int(tokens.max())
-        if low < 0 or high >= self.vocab_size:
-            bad = low if low < 0 else high
-            at = int(np.flatnonzero(tokens == bad)[0])
-            raise TokenIdError(
-                f"{self.path}: token id {bad} (at {at} of {len(tokens)}, document {self._documents}) is not in a "
-                f"vocabulary of {self.vocab_size} ids; is this the tokenizer that the corpus was opened for?"
-            )
-        return tokens.astype(self.dtype, copy=False)
-
     def _writing(self) -> ShardFile:
         if self._shard is None:
-            state = "is closed" if self._closed else "is not open; use it in a `with` statement"
+            left = "is closed" if self._whole else "was left by an error; its shard is incomplete"
+            state = left if self._entered else "is not open; use it in a `with` statement"
             raise WriterError(f"{self.path}: the writer {state}")
         return self._shard
 
-    def _end_at(self, ends: NDArray[np.uint64], sources: "_Sources | None") -> None:
-        self._pending.append((ends, sources))
+    def _end_at(self, ends: NDArray[np.uint64], origins: Origins | None) -> None:
+        self._pending.add(ends, origins)
         self._documents += len(ends)
 
     def _append(self, tokens: NDArray[Any]) -> None:
-        self._writing()
         at, size = 0, self.chunk_size
         self._tokens += len(tokens)
         while len(tokens) - at >= size - self._buffered:
@@ -268,8 +286,12 @@ class HDF5ShardWriter:
                 chunk = self._buffer
             at += size - self._buffered
             self._buffered = 0
-            self._write_chunk(chunk)
-            self._flush()
+            try:
+                self._write_chunk(chunk)
+                self._flush()
+            except BaseException:
+                self._abandon()  # what was counted is not in the file
+                raise
         rest = len(tokens) - at
         self._buffer[self._buffered : self._buffered + rest] = tokens[at:]
         self._buffered += rest
@@ -292,40 +314,31 @@ class HDF5ShardWriter:
         shard.file.flush()
 
     def _write_rows(self, written: int) -> int:
-        """Write the rows of the documents that end at or before `written`; returns how many the file then has."""
+        """Write the rows of the documents that end before `written`; returns how many the file then has.
+
+        One that ends just there waits for the next chunk: whether its end is known yet depends on how the calls were
+        batched, and the file's bytes must not.
+        """
         shard = self._writing()
-        ready: list[tuple[NDArray[np.uint64], _Sources | None]] = []
-        while self._pending:
-            ends, sources = self._pending[0]
-            count = int(np.searchsorted(ends, written, side="right"))
-            if count == len(ends):
-                ready.append(self._pending.pop(0))
-                continue
-            if count:
-                ready.append((ends[:count], sources and sources.cut(0, count)))
-                self._pending[0] = (ends[count:], sources and sources.cut(count, len(ends)))
-            break
-        if ready:
-            ends = np.concatenate([ends for ends, _ in ready]).astype("<u8", copy=False)
+        ends, origins = self._pending.take(written)
+        if len(ends):
+            ends = ends.astype("<u8", copy=False)
             shard.ends.append(ends)
             self._ends_sha256.update(ends.data)
-            origins = [sources for _, sources in ready if sources is not None]
-            if origins:
-                shard.rows.append(np.concatenate([origin.rows for origin in origins]))
-                shard.bytes.append(np.concatenate([origin.offsets for origin in origins]))
-                shard.files.append(np.concatenate([origin.files for origin in origins]))
+        if origins:
+            shard.rows.append(np.concatenate([origin.rows for origin in origins]))
+            shard.bytes.append(np.concatenate([origin.offsets for origin in origins]))
+            shard.files.append(np.concatenate([origin.files for origin in origins]))
         return shard.ends.length
 
 
-class _Sources:
-    """Where a run of documents comes from: three arrays of one length."""
-
-    __slots__ = ("files", "offsets", "rows")
-
-    def __init__(self, rows: NDArray[Any], offsets: NDArray[Any], files: NDArray[Any]) -> None:
-        self.rows = rows
-        self.offsets = offsets
-        self.files = files
-
-    def cut(self, start: int, stop: int) -> "_Sources":
-        return _Sources(self.rows[start:stop], self.offsets[start:stop], self.files[start:stop])
+def _whole_chunk(chunk_size: int, itemsize: int) -> int:
+    """`chunk_size` as an `int`, if HDF5 can have such chunks."""
+    most = _MAX_CHUNK_BYTES // itemsize
+    try:
+        size = operator.index(chunk_size)
+    except TypeError:
+        size = 0
+    if not 1 <= size <= most:
+        raise WriterError(f"chunk_size is a number of tokens from 1 to {most}, not {chunk_size!r}")
+    return size

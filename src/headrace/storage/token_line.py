@@ -1,79 +1,21 @@
 """A corpus as one long line of tokens, read through maps of its shards' files."""
 
-import mmap
-import os
-import zlib
 from collections.abc import Callable, Sequence
+from operator import index
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import CorruptShardError, MissingShardError, OutOfRangeError, UnreadableShardError
+from headrace.errors import OutOfRangeError
 from headrace.storage.extents import NOT_FLAT, ExtentTable
-from headrace.storage.pool import HandlePool, handle_limit
+from headrace.storage.shard_files import Io, RangeReader, ShardFiles
 
 __all__ = ["Io", "RangeReader", "TokenLine", "WindowBlock"]
 
-Io = Literal["mmap", "pread"]
-
-_ADDRESSES = 2**47
-"""Bytes of address space that a program gets on x86-64 Linux; grown where maps lie higher."""
 _MAX_GATHER = 2**15
-"""Longest window, in bytes, gathered through `_AllMemory`, whose size in bytes must fit int64; others are copied singly."""
-
-
-class RangeReader(Protocol):
-    """Reads tokens that are not flat on disk."""
-
-    def read(self, start: int, stop: int, /) -> NDArray[Any]:
-        """Tokens [start, stop) of the shard."""
-        ...
-
-
-class _File:
-    """An open file of known size: a map of it, or its descriptor. Closed when the last reference goes."""
-
-    __slots__ = ("address", "bytes", "descriptor")
-
-    def __init__(self, path: str, size: int, io: Io) -> None:
-        self.descriptor = -1
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            raise MissingShardError(f"{path}: no such file") from error
-        except OSError as error:
-            raise UnreadableShardError(f"{path}: cannot be opened: {error.strerror}") from error
-        try:
-            found = os.fstat(descriptor).st_size
-            if found != size:  # a map past the end of a cut file would be a SIGBUS
-                raise CorruptShardError(f"{path}: wanted {size} bytes, found {found}; copy it again or rebuild it")
-            if io == "mmap":
-                view = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
-                self.bytes = np.frombuffer(view, dtype=np.uint8)
-                self.address: int = self.bytes.__array_interface__["data"][0]
-            else:
-                self.descriptor, descriptor = descriptor, -1
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
-
-    def __del__(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-
-    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
-        """`size` bytes at `offset`: a view of the map, or a copy from the file."""
-        if self.descriptor < 0:
-            return self.bytes[offset : offset + size]
-        data = bytearray()
-        while len(data) < size:
-            piece = os.pread(self.descriptor, size - len(data), offset + len(data))
-            if not piece:
-                raise UnreadableShardError(f"the file ends before byte {offset + size}: it was cut while in use")
-            data += piece
-        return np.frombuffer(data, dtype=np.uint8)
+"""Longest window, in bytes, gathered through `_AllMemory`; others are copied singly."""
 
 
 class _AllMemory:
@@ -105,7 +47,7 @@ class TokenLine:
         digests: sha256 of each shard, hex; empty where unknown.
         dtype: of the stored tokens, little-endian.
         io: `mmap`, or `pread` for file systems that cannot map reliably.
-        verify: check each shard quickly when it is first touched (size always; digest and two chunk checksums).
+        verify: check each shard when it is first touched (size always; digest and two chunk checksums).
         fallback: makes the reader of a shard that is not flat on disk.
     """
 
@@ -124,19 +66,11 @@ class TokenLine:
         self.dtype = dtype
         self.token_count = table.token_count
         self.io: Io = io
-        self._paths = paths
-        self._digests = digests
-        self._verify = verify
-        self._fallback = fallback
-        self._readers: dict[int, RangeReader] = {}
-        self._checked = np.zeros(len(paths), dtype=bool)
+        self._files = ShardFiles(table, paths, digests, dtype, io=io, verify=verify, fallback=fallback)
         self._stops = np.append(table.first[1:], np.uint64(table.token_count))
         """Position after each extent's last token, shape (e,)."""
-        self.bases = np.zeros(len(paths), dtype=np.int64)
-        """Item of `_AllMemory` at each mapped shard's byte 0 (its address - 1), else 0."""
-        self._addresses = _ADDRESSES
-        self._pool = HandlePool(len(paths), self._open, self._forget, handle_limit())
-        self._views: dict[int, NDArray[Any]] = {}
+        self._views: dict[tuple[int, int], NDArray[Any] | None] = {}
+        """`_AllMemory` by its size and the length of a window in tokens; None where it would be too large."""
 
     # -- ranges -----------------------------------------------------------------------------------------------------
 
@@ -146,7 +80,7 @@ class TokenLine:
         Raises:
             OutOfRangeError: (a ValueError and IndexError) unless 0 <= start <= stop <= token_count.
         """
-        start, stop = int(start), int(stop)
+        start, stop = index(start), index(stop)
         if not 0 <= start <= stop <= self.token_count:
             raise OutOfRangeError(f"wanted 0 <= start <= stop <= {self.token_count} tokens, found [{start}, {stop})")
         out = np.empty(stop - start, dtype=self.dtype)
@@ -155,31 +89,15 @@ class TokenLine:
 
     def read_into(self, start: int, out: NDArray[Any]) -> None:
         """Fill `out`, shape (n,), with the tokens from `start` on, which must all exist."""
-        done = 0
-        extent = int(np.searchsorted(self.table.first, np.uint64(start), side="right")) - 1
-        with self._pool:
-            while done < len(out):
-                count = min(len(out) - done, int(self._stops[extent]) - start - done)
-                out[done : done + count] = self._piece(extent, start + done, count)
-                done += count
-                extent += 1
-
-    def _piece(self, extent: int, start: int, count: int) -> NDArray[Any]:
-        """`count` tokens from `start` on, all inside one extent."""
-        table = self.table
-        shard = int(table.shard[extent])
-        within = start - int(table.first[extent])
-        if table.offset[extent] == NOT_FLAT:
-            return self._reader(shard).read(within, within + count)
-        size = self.dtype.itemsize
-        file = self._pool.get(shard)
-        return file.read(int(table.offset[extent]) + within * size, count * size).view(self.dtype)
-
-    def _reader(self, shard: int) -> RangeReader:
-        reader = self._readers.get(shard)
-        if reader is None:
-            reader = self._readers[shard] = self._fallback(Path(self._paths[shard]))
-        return reader
+        table, done = self.table, 0
+        extent = int(np.searchsorted(table.first, np.uint64(start), side="right")) - 1
+        while done < len(out):
+            count = min(len(out) - done, int(self._stops[extent]) - start - done)
+            file = self._files.get(int(table.shard[extent]))
+            within = start + done - int(table.first[extent])
+            out[done : done + count] = file.tokens(int(table.offset[extent]), within, count, self.dtype)
+            done += count
+            extent += 1
 
     # -- windows ----------------------------------------------------------------------------------------------------
 
@@ -187,14 +105,26 @@ class TokenLine:
         """Work out where many windows lie, all at once, for `WindowBlock.gather_into`.
 
         Args:
-            starts: int64, shape (steps, rows).
-            length: tokens a window.
+            starts: integers, shape (steps, rows).
+            length: tokens a window, at least 1.
 
         Raises:
             OutOfRangeError: a window that does not lie in the corpus.
+            TypeError: `starts` are no integers.
+            ValueError: of another shape, or a length below 1.
         """
+        length = index(length)
+        if starts.dtype.kind not in "iu":
+            raise TypeError(f"starts are integers, not {starts.dtype}")
+        if starts.ndim != 2 or length < 1:  # noqa: PLR2004  # steps and rows
+            raise ValueError(
+                f"wanted starts of shape (steps, rows) and a length from 1, found {starts.shape}, {length}"
+            )
         if starts.size and (int(starts.min()) < 0 or int(starts.max()) + length > self.token_count):
-            raise OutOfRangeError(f"a window of {length} tokens leaves the corpus of {self.token_count}")
+            raise OutOfRangeError(
+                f"windows of {length} tokens at {starts.min()} to {starts.max()} leave the corpus of "
+                f"{self.token_count} tokens"
+            )
         table = self.table
         begin = starts.astype(np.uint64)
         extent = np.searchsorted(table.first, begin, side="right") - 1
@@ -221,86 +151,43 @@ class TokenLine:
             offsets: byte of each window's first token in its file, shape (n,).
             out: shape (n, length), C-contiguous.
         """
-        with self._pool:
-            items = self.bases[shards]
-            if not items.all():
-                needed = sorted(set(shards.tolist()))  # numpy.unique would import numpy.ma
-                if len(needed) > self._pool.capacity:
-                    half = len(shards) // 2
-                    self.gather(shards[:half], offsets[:half], out[:half])
-                    self.gather(shards[half:], offsets[half:], out[half:])
-                    return
-                for shard in needed:
-                    self._pool.get(shard)
-                items = self.bases[shards]
-            items += offsets
-            length = out.shape[1]
-            memory = self._views.get(length)
-            if memory is None:
-                memory = np.asarray(_AllMemory(self._addresses, length * self.dtype.itemsize))
-                self._views[length] = memory
-            out.reshape(-1)[:] = memory[items].view(self.dtype)
-
-    # -- files ------------------------------------------------------------------------------------------------------
-
-    def _open(self, shard: int) -> _File:
-        file = _File(self._paths[shard], int(self.table.shards[shard]["file_size"]), self.io)
-        if self._verify and not self._checked[shard]:
-            self._check(shard, file)
-            self._checked[shard] = True
-        if self.io == "mmap":
-            self.bases[shard] = file.address - 1
-            while file.address + len(file.bytes) > self._addresses:
-                self._addresses *= 2
-                self._views.clear()
-        return file
-
-    def _forget(self, shard: int) -> None:
-        self.bases[shard] = 0
-
-    def _check(self, shard: int, file: _File) -> None:
-        """Refuse a shard whose digest or end chunks are not what the table was made from."""
-        row = self.table.shards[shard]
-        path = self._paths[shard]
-        at = int(row["digest_offset"])
-        if at and file.read(at, 64).tobytes() != self._digests[shard].encode():
-            raise CorruptShardError(
-                f"{path}: the sha256 stored in the file is not the one in shards.json; the shard was replaced or "
-                "damaged (`headrace verify` tells), or its extents moved: open the corpus again after removing "
-                "extents.bin from its .headrace folder"
-            )
-        chunk = int(row["chunk_size"])
-        first = int(np.searchsorted(self.table.shard, shard, side="left"))
-        last = int(np.searchsorted(self.table.shard, shard, side="right")) - 1
-        if first > last:
+        with self._files.pinned():
+            items = self._files.bases[shards]
+            if items.all():
+                self._copy(items + offsets, out)
+                return
+        needed = sorted(set(shards.tolist()))  # numpy.unique would import numpy.ma
+        if len(needed) > self._files.capacity:
+            half = len(shards) // 2
+            self.gather(shards[:half], offsets[:half], out[:half])
+            self.gather(shards[half:], offsets[half:], out[half:])
             return
-        begin, stop = int(self.table.first[first]), int(self._stops[last])
-        tail = begin + (stop - begin - 1) // chunk * chunk
-        for start, end, crc in (
-            (begin, min(begin + chunk, stop), int(row["first_crc"])),
-            (tail, stop, int(row["last_crc"])),
-        ):
-            if self._crc(file, start, end) != crc:
-                raise CorruptShardError(
-                    f"{path}: the checksum of tokens [{start - begin}, {end - begin}) of the shard does not match; "
-                    "the file is damaged (`headrace verify` lists everything that is)"
-                )
+        handles = [self._files.get(shard) for shard in needed]  # held, so that no other thread's eviction unmaps them
+        bases = np.array([handle.address - 1 for handle in handles], dtype=np.int64)
+        self._copy(bases[np.searchsorted(needed, shards)] + offsets, out)
 
-    def _crc(self, file: _File, start: int, stop: int) -> int:
-        """crc32 of tokens [start, stop), all in this file."""
-        crc, size = 0, self.dtype.itemsize
-        extent = int(np.searchsorted(self.table.first, np.uint64(start), side="right")) - 1
-        while start < stop:
-            end = min(stop, int(self._stops[extent]))
-            offset = int(self.table.offset[extent]) + (start - int(self.table.first[extent])) * size
-            crc = zlib.crc32(file.read(offset, (end - start) * size).data, crc)
-            start, extent = end, extent + 1
-        return crc
+    def _copy(self, items: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Copy windows out of memory.
+
+        Args:
+            items: address - 1 of each window, in a live map, shape (n,).
+            out: shape (n, length), C-contiguous.
+        """
+        size = self._files.addresses, out.shape[1]
+        if size not in self._views:
+            fits = size[0] * size[1] * self.dtype.itemsize < 1 << 63  # numpy's limit on the bytes of an array
+            self._views[size] = np.asarray(_AllMemory(size[0], size[1] * self.dtype.itemsize)) if fits else None
+        memory = self._views[size]
+        if memory is None:
+            token = np.asarray(_AllMemory(size[0], self.dtype.itemsize))
+            for row, item in enumerate(items.tolist()):
+                out[row] = token[item : item + size[1] * self.dtype.itemsize : self.dtype.itemsize].view(self.dtype)
+            return
+        out.reshape(-1)[:] = memory[items].view(self.dtype)
 
     def close(self) -> None:
         """Drop all maps and descriptors; a later read opens them again."""
-        self._pool.clear()
-        self._readers.clear()
+        self._files.clear()
 
 
 class WindowBlock:
@@ -333,7 +220,17 @@ class WindowBlock:
         Args:
             row: which step, from 0.
             out: shape (rows, length), C-contiguous, int64 or the stored dtype; overwritten whole.
+
+        Raises:
+            ValueError: `out` is of another shape, dtype or order.
         """
+        if out.shape != (self._starts.shape[1], self._length) or not out.flags.c_contiguous:
+            raise ValueError(
+                f"wanted a C-contiguous buffer of shape {(self._starts.shape[1], self._length)}, found {out.shape}, "
+                f"strides {out.strides}"
+            )
+        if out.dtype not in (np.int64, self._line.dtype):
+            raise ValueError(f"wanted a buffer of int64 or {self._line.dtype}, found {out.dtype}: ids would be wrapped")
         if self._all_simple[row]:
             self._line.gather(self._shards[row], self._offsets[row], out)
             return
@@ -342,5 +239,5 @@ class WindowBlock:
             some = np.empty((int(simple.sum()), self._length), dtype=self._line.dtype)
             self._line.gather(self._shards[row][simple], self._offsets[row][simple], some)
             out[simple] = some
-        for index in np.flatnonzero(~simple).tolist():
-            self._line.read_into(int(self._starts[row, index]), out[index])
+        for number in np.flatnonzero(~simple).tolist():
+            self._line.read_into(int(self._starts[row, number]), out[number])

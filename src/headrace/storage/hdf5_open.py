@@ -1,0 +1,111 @@
+"""Opening an HDF5 file to read, and saying what HDF5 meant when it refuses."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from headrace.errors import (
+    CorruptShardError,
+    FormatError,
+    HeadraceError,
+    MissingShardError,
+    UnreadableShardError,
+)
+
+__all__ = ["naming", "open_file", "open_shard"]
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_LOCKING = (False, None, True, "best-effort")
+"""No lock is wanted; the others are for a file that this process holds open already, whose handles must agree."""
+
+
+def open_file(path: Path, *, growing: bool = False, **options: Any) -> Any:
+    """Open a file for reading, without a lock where it can be helped.
+
+    A finished file is opened plain, so that HDF5 itself notices a cut one. Where this process already holds the file
+    open with other flags, those are used.
+
+    Args:
+        path: the file.
+        growing: open it although its writer is at work or was killed.
+        options: for `h5py.File`.
+
+    Returns:
+        An `h5py.File` (which has no useful static types).
+
+    Raises:
+        MissingShardError, FormatError, CorruptShardError, UnreadableShardError: each naming the file.
+    """
+    swmr = growing
+    flipped = False
+    attempts = list(_LOCKING)
+    while True:
+        try:
+            return h5py.File(path, "r", libver="latest" if swmr else None, swmr=swmr, locking=attempts[0], **options)
+        except FileNotFoundError as error:
+            raise MissingShardError(f"{path}: no such file") from error
+        except OSError as error:
+            text = str(error)
+            if "access flag not the same" in text and not flipped:
+                swmr, flipped = not swmr, True
+            elif "flag values don't match" in text and len(attempts) > 1:
+                del attempts[0]
+            else:
+                raise _explain(path, error) from error
+
+
+@contextmanager
+def open_shard(path: Path, *, growing: bool = False) -> Generator[Any]:
+    """`open_file` as a context manager; what h5py raises inside becomes an error that names the file.
+
+    Yields:
+        The `h5py.File`.
+
+    Raises:
+        MissingShardError, FormatError, CorruptShardError, UnreadableShardError: each naming the file.
+    """
+    file = open_file(path, growing=growing)
+    with naming(path), file:
+        yield file
+
+
+@contextmanager
+def naming(path: Path) -> Generator[None]:
+    """Turn what h5py raises on damaged or unreadable bytes into an error that names the file."""
+    try:
+        yield
+    except HeadraceError:
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _explain(path: Path, error: OSError) -> HeadraceError:
+    """Say what HDF5 meant."""
+    text = str(error)
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_SIGNATURE))
+    except OSError as cause:
+        return UnreadableShardError(f"{path}: cannot be read: {cause.strerror}")
+    if head != _SIGNATURE:
+        return FormatError(f"{path}: not an HDF5 file (it begins with {head!r})")
+    if "truncated file" in text:
+        return CorruptShardError(f"{path}: is truncated ({path.stat().st_size} bytes); copy it again or rebuild it")
+    if "already open for write" in text or "SWMR" in text:
+        return CorruptShardError(
+            f"{path}: its writer never closed it: it is still being written, or was killed; rebuild the shard"
+        )
+    if "flag values don't match" in text:
+        return UnreadableShardError(f"{path}: this process holds it open in a way that cannot be shared: {text}")
+    return _damaged(path, error)
+
+
+def _damaged(path: Path, error: Exception) -> HeadraceError:
+    text = str(error)
+    if "errno = " in text:  # the system failed, not the bytes
+        return UnreadableShardError(f"{path}: cannot be read: {text}")
+    return CorruptShardError(f"{path}: is damaged: HDF5 says {type(error).__name__}: {text}")

@@ -1,0 +1,213 @@
+"""The open files of a corpus: each checked against the extent table before a token of it is served."""
+
+import mmap
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import CorruptShardError, MissingShardError, UnreadableShardError
+from headrace.storage.extents import NOT_FLAT, ExtentTable
+from headrace.storage.pool import HandlePool
+
+__all__ = ["Io", "RangeReader", "ShardFiles", "ShardHandle"]
+
+Io = Literal["mmap", "pread"]
+
+_ADDRESSES = 2**47
+"""Bytes of address space that a program gets on x86-64 Linux; grown where maps lie higher."""
+
+
+class RangeReader(Protocol):
+    """Reads tokens that are not flat on disk."""
+
+    def read(self, start: int, stop: int, /) -> NDArray[Any]:
+        """Tokens [start, stop) of the shard."""
+        ...
+
+
+class ShardHandle(Protocol):
+    """An open shard. Closed when the last reference goes."""
+
+    address: int
+    """Where its byte 0 lies in memory; 0 if it is not mapped."""
+
+    def tokens(self, offset: int, start: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Tokens [start, start + count) of the extent at byte `offset`: a view, or a new array."""
+        ...
+
+
+class _File:
+    """A file of known size: a map of it, or its descriptor."""
+
+    __slots__ = ("address", "bytes", "descriptor", "identity", "path")
+
+    def __init__(self, path: str, size: int, io: Io) -> None:
+        self.descriptor = -1
+        self.address = 0
+        self.path = path
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise MissingShardError(f"{path}: no such file") from error
+        except OSError as error:
+            raise UnreadableShardError(f"{path}: cannot be opened: {error.strerror}") from error
+        try:
+            status = os.fstat(descriptor)
+            self.identity = status.st_ino & (1 << 63) - 1, status.st_mtime_ns
+            if status.st_size != size:  # a map past the end of a cut file would be a SIGBUS
+                raise CorruptShardError(
+                    f"{path}: wanted {size} bytes, found {status.st_size}; copy it again or rebuild it"
+                )
+            if io == "mmap":
+                view = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+                self.bytes = np.frombuffer(view, dtype=np.uint8)
+                self.address = int(self.bytes.__array_interface__["data"][0])
+            else:
+                self.descriptor, descriptor = descriptor, -1
+        except OSError as error:
+            raise UnreadableShardError(f"{path}: cannot be mapped: {error.strerror}") from error
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """`size` bytes at `offset`: a view of the map, or a copy from the file."""
+        if self.descriptor < 0:
+            return self.bytes[offset : offset + size]
+        data = bytearray()
+        while len(data) < size:
+            piece = os.pread(self.descriptor, size - len(data), offset + len(data))
+            if not piece:
+                raise UnreadableShardError(f"{self.path}: ends before byte {offset + size}: it was cut while in use")
+            data += piece
+        return np.frombuffer(data, dtype=np.uint8)
+
+    def tokens(self, offset: int, start: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        return self.read(offset + start * dtype.itemsize, count * dtype.itemsize).view(dtype)
+
+
+class _Decoded:
+    """A shard that only its own library can read."""
+
+    __slots__ = ("address", "reader")
+
+    def __init__(self, reader: RangeReader) -> None:
+        self.address = 0
+        self.reader = reader
+
+    def tokens(self, offset: int, start: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:  # noqa: ARG002  # the protocol's
+        return self.reader.read(start, start + count)
+
+
+class ShardFiles(HandlePool[ShardHandle]):
+    """Opens the files of a corpus' shards on demand.
+
+    Args:
+        table: where the tokens lie.
+        paths: file of each shard.
+        digests: sha256 of each shard, hex; empty where unknown.
+        dtype: of the stored tokens.
+        io: `mmap`, or `pread` for file systems that cannot map reliably.
+        verify: check a file when it is opened (size always; digest and two chunk checksums), and again if another one
+            has taken its name by the time it is opened again.
+        fallback: makes the reader of a shard that is not flat on disk.
+    """
+
+    def __init__(
+        self,
+        table: ExtentTable,
+        paths: Sequence[str],
+        digests: Sequence[str],
+        dtype: np.dtype[Any],
+        *,
+        io: Io,
+        verify: bool,
+        fallback: Callable[[Path], RangeReader],
+    ) -> None:
+        super().__init__()
+        self.addresses = _ADDRESSES
+        """Bytes of address space within which all maps lie."""
+        self.bases = np.zeros(len(paths), dtype=np.int64)
+        """Address - 1 of each mapped shard's byte 0, else 0."""
+        self._table = table
+        self._paths = paths
+        self._digests = digests
+        self._dtype = dtype
+        self._io: Io = io
+        self._verify = verify
+        self._fallback = fallback
+        self._identities = np.zeros((len(paths), 2), dtype=np.int64)
+        """Inode and modification time of each file that was checked."""
+
+    def open(self, number: int) -> ShardHandle:
+        """Open a shard and check it.
+
+        Raises:
+            MissingShardError, CorruptShardError, UnreadableShardError: naming the file.
+        """
+        path = self._paths[number]
+        first = int(np.searchsorted(self._table.shard, number, side="left"))
+        flat = self._table.offset[first] != NOT_FLAT
+        file = _File(path, int(self._table.shards[number]["file_size"]), self._io if flat else "pread")
+        handle: ShardHandle = file if flat else _Decoded(self._fallback(Path(path)))
+        if self._verify and tuple(self._identities[number].tolist()) != file.identity:
+            self._check_digest(number, file)
+            self._check_ends(number, handle)
+            self._identities[number] = file.identity
+        if handle.address:
+            self.bases[number] = file.address - 1
+            while file.address + len(file.bytes) > self.addresses:
+                self.addresses *= 2
+        return handle
+
+    def evicted(self, number: int) -> None:
+        """Forget the address."""
+        self.bases[number] = 0
+
+    def _check_digest(self, number: int, file: _File) -> None:
+        at = int(self._table.shards[number]["digest_offset"])
+        if at and file.read(at, 64).tobytes() != self._digests[number].encode():
+            raise CorruptShardError(
+                f"{file.path}: the sha256 stored in the file is not the one in shards.json; the shard was replaced or "
+                "damaged (`headrace verify` tells), or its extents moved: open the corpus again after removing "
+                "extents.bin from its .headrace folder"
+            )
+
+    def _check_ends(self, number: int, handle: ShardHandle) -> None:
+        """Refuse a shard whose first or last chunk is not what the table was made from."""
+        table, row = self._table, self._table.shards[number]
+        chunk = int(row["chunk_size"])
+        first = int(np.searchsorted(table.shard, number, side="left"))
+        last = int(np.searchsorted(table.shard, number, side="right")) - 1
+        begin = int(table.first[first])
+        stop = int(table.first[last + 1]) if last + 1 < len(table.first) else table.token_count
+        tail = begin + (stop - begin - 1) // chunk * chunk
+        for start, end, wanted in (
+            (begin, min(begin + chunk, stop), int(row["first_crc"])),
+            (tail, stop, int(row["last_crc"])),
+        ):
+            if self._crc(handle, start, end) != wanted:
+                raise CorruptShardError(
+                    f"{self._paths[number]}: the checksum of tokens [{start - begin}, {end - begin}) of the shard does "
+                    "not match; the file is damaged (`headrace verify` lists everything that is)"
+                )
+
+    def _crc(self, handle: ShardHandle, start: int, stop: int) -> int:
+        """crc32 of tokens [start, stop) of the corpus, all in this file."""
+        table, crc = self._table, 0
+        extent = int(np.searchsorted(table.first, np.uint64(start), side="right")) - 1
+        while start < stop:
+            end = min(stop, int(table.first[extent + 1])) if extent + 1 < len(table.first) else stop
+            within = start - int(table.first[extent])
+            crc = zlib.crc32(handle.tokens(int(table.offset[extent]), within, end - start, self._dtype).data, crc)
+            start, extent = end, extent + 1
+        return crc

@@ -29,23 +29,25 @@ def test_a_tokenizer_is_passed_through(gpt2):
         load_tokenizer(5)
 
 
-def test_folder_and_file_are_the_same(gpt2_folder, gpt2, monkeypatch):
+def test_folder_and_file_are_the_same(write_json, byte_level, monkeypatch):
     """Either names it, as text or path, relative or absolute; the label holds no way to it."""
-    monkeypatch.chdir(gpt2_folder.parent)
-    specs = [gpt2_folder / "tokenizer.json", str(gpt2_folder), Path("gpt2"), "gpt2/tokenizer.json", "gpt2"]
-    for spec in specs:
-        assert load_tokenizer(spec).ref == gpt2.ref
-    assert gpt2.ref.name == "gpt2"
-    monkeypatch.chdir(gpt2_folder)
-    assert load_tokenizer(".").ref.name == "gpt2"
+    path = write_json(byte_level({"ab": 256}, [["a", "b"]]), "small")
+    ref = load_tokenizer(path).ref
+    assert (ref.kind, ref.name, ref.vocab_size) == ("huggingface", "small", 257)
+    monkeypatch.chdir(path.parent.parent)
+    for spec in (str(path), path.parent, Path("small"), "small", "./small/", "small/tokenizer.json"):
+        assert load_tokenizer(spec).ref == ref
+    monkeypatch.chdir(path.parent)
+    assert load_tokenizer(".").ref == ref
 
 
-def test_a_file_of_another_name_is_its_own_label(gpt2_folder, tmp_path):
+def test_a_file_of_another_name_is_its_own_label(write_json, byte_level, tmp_path):
     """`my-gpt2.json` is called my-gpt2; the hash does not know the name."""
-    shutil.copy(gpt2_folder / "tokenizer.json", tmp_path / "my-gpt2.json")
+    path = write_json(byte_level())
+    shutil.copy(path, tmp_path / "my-gpt2.json")
     tokenizer = load_tokenizer(tmp_path / "my-gpt2.json")
     assert tokenizer.ref.name == "my-gpt2"
-    assert tokenizer.ref.sha256 == load_tokenizer(gpt2_folder).ref.sha256
+    assert tokenizer.ref.sha256 == load_tokenizer(path).ref.sha256
 
 
 def write_copy(tokenizer, corpus: Path) -> Path:
@@ -187,13 +189,14 @@ def test_a_file_that_is_not_utf8(tmp_path):
         load_tokenizer(tmp_path)
 
 
-def test_a_byte_order_mark_is_no_fault(gpt2_folder, gpt2, tmp_path):
+def test_a_byte_order_mark_is_no_fault(byte_level, write_json):
     """Editors on Windows put one; it changes no id."""
-    content = (gpt2_folder / "tokenizer.json").read_bytes()
-    (tmp_path / "tokenizer.json").write_bytes(b"\xef\xbb\xbf" + content)
-    tokenizer = load_tokenizer(tmp_path)
-    assert tokenizer.ref.sha256 == gpt2.ref.sha256
-    tokenizer.check([b"hello"])
+    path = write_json(byte_level({"ab": 256}, [["a", "b"]]))
+    plain = load_tokenizer(path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    marked = load_tokenizer(path)
+    assert marked.ref == plain.ref
+    marked.check([b"cab"])
 
 
 MODELS = {

@@ -1,6 +1,8 @@
 """GPT-2 through gigatoken: the ids of Hugging Face `tokenizers`, for every text."""
 
 import pickle
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -165,6 +167,27 @@ def test_vocabulary_size_decides_the_dtype(byte_level, write_json, size, dtype):
     assert ids.dtype == dtype
     assert (ids.tolist(), ends.tolist()) == ([120, size - 1, size - 1], [2, 3])
     assert tokenizer.decode(ids) == "xabab"
+
+
+def test_other_threads_run_while_it_encodes(gpt2, texts):
+    """The GIL is free during one large batch: a build may write and hash meanwhile."""
+    batch = [text.encode() for text in texts] * 20
+    moments, done = [], threading.Event()
+
+    def tick():
+        while not done.is_set():
+            moments.append(time.perf_counter())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    start = time.perf_counter()
+    gpt2.load_encoder().encode_batch(batch, parallel=False)
+    end = time.perf_counter()
+    done.set()
+    thread.join()
+    within = [moment for moment in moments if start + 0.1 * (end - start) < moment < end - 0.1 * (end - start)]
+    assert len(within) >= 5
 
 
 def test_pickles_as_its_path(gpt2):

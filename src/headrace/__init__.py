@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from headrace.building.build import build
     from headrace.building.pipeline import ShardedTokenizationPipeline, pack_documents
     from headrace.corpus import Corpus, MmapTokenStore
-    from headrace.corpus import open_corpus as open
+    from headrace.corpus import open_corpus as open  # noqa: A004  # `headrace.open`, as gzip.open
     from headrace.loading import Batch, Loader, SlidingWindowDataloader
     from headrace.manifest import Manifest, ShardEntry, load_index
     from headrace.sampling import Plan

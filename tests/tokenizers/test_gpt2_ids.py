@@ -6,10 +6,10 @@ import time
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tokenizers
 from headrace.errors import TokenIdError, TokenizerError
 from headrace.testing.gpt2 import END_OF_TEXT, END_OF_TEXT_ID, GPT2_VOCAB_SIZE, gpt2_tokenizer_json
 from headrace.tokenizers.gigatoken import GigatokenTokenizer

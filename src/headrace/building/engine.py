@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, cast
 
-import headrace
 from headrace.building.job import ShardJob, ShardOutcome, Tally, run_job
 from headrace.errors import BuildError
 from headrace.tokenizers.base import BatchTokenizer
@@ -163,7 +162,7 @@ class _Workers:
     def _spawn(self, life: int) -> _Worker:
         job_reader, job_writer = os.pipe()
         result_reader, result_writer = os.pipe()
-        root = str(Path(headrace.__file__).parents[1])
+        root = str(Path(__file__).parents[2])  # so that the worker imports this very package
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         try:
             process = subprocess.Popen(

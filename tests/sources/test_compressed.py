@@ -184,6 +184,14 @@ def test_the_bytes_on_disk_can_be_observed(make_file: Maker, compression: str | 
     assert {observed for observed, _ in seen} == {file}
 
 
+def test_a_file_that_keeps_growing(make_file: Maker) -> None:
+    """A file that has grown is found out as soon as too much of it was read, not at an end that may never come."""
+    file = make_file(CONTENT)
+    file.path.write_bytes(CONTENT * 100)
+    with open_stream(file) as stream, pytest.raises(SourceError, match=r"a.jsonl: changed while it was read"):
+        stream.read(len(CONTENT) + 1)
+
+
 def test_a_file_that_is_gone(make_file: Maker) -> None:
     """A file removed since it was listed is an error that names it."""
     file = make_file(CONTENT)

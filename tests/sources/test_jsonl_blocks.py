@@ -160,6 +160,8 @@ def test_valid_files(make_file: Callable[..., SourceFile], data: bytes, block_by
 @given(data=mutated(), block_bytes=BLOCKS, path=st.sampled_from(["text", "a.b"]))
 @example(data=b'{"text":"a"}{"text":"b"}\n{"text":"c","x":[1\n}', block_bytes=1000, path="text")
 @example(data=b'{"text":"a","x":{"y":1}\n{"z":2}\n}{"text":"b"}\n', block_bytes=1000, path="text")
+@example(data=b'{"text":"a","x":{"y":1}\n,"z":2}\n{"text":"b"}{"text":"c"}\n', block_bytes=1000, path="text")
+@example(data=b'{"text":"a","x":\n{"y":1}}\n{"text":"b"}{"text":"c"}\n', block_bytes=1000, path="text")
 @example(data=b'{"text":"a"},{"text":"b"}\n{"text":"c"}\n', block_bytes=1000, path="text")
 @example(data=b'{"text":"a","x":"}\n{"}\n{"text":"b"}{"text":"c"}\n', block_bytes=1000, path="text")
 @example(data=b'\n{"text":"a"}\n}', block_bytes=1000, path="text")

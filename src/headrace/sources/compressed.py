@@ -91,13 +91,12 @@ def _gzip_pieces(raw: RawFile) -> Iterator[bytes]:
         member = zlib.decompressobj(wbits=_GZIP_FORMAT)
         while not member.eof:
             data = data or raw.read(READ_BYTES)
+            if not data:
+                raise _ends_early(raw, "gzip")
             try:
                 piece = member.decompress(data, PIECE_BYTES)
             except zlib.error as error:
                 raise _damaged(raw, "gzip", error) from error
-            # Without input, what zlib held back may still come out; nothing at all means that the file is cut.
-            if not (piece or data or member.eof):
-                raise _ends_early(raw, "gzip")
             data = member.unconsumed_tail
             yield piece
         data = _after_padding(raw, member.unused_data)[0]

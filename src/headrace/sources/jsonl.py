@@ -179,8 +179,6 @@ class _BlockReader:
             return None
         data = np.frombuffer(block, np.uint8)
         last = lines.ends - 1
-        if last[0] < 0:
-            return None
         last -= data[last] == _CR
         if not ((data[lines.starts] == _OPEN).all() and (data[last] == _CLOSE).all() and first_invalid_utf8(block) < 0):
             return None

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import index
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.documents import Documents, Location
-from headrace.errors import CorruptShardError, FormatError, MissingShardError, Problem
+from headrace.errors import CorruptShardError, FormatError, MissingShardError, OutOfRangeError, Problem
 from headrace.manifest import (
     INDEX_NAME,
     MAX_UINT16_VOCAB,
@@ -20,6 +21,7 @@ from headrace.manifest import (
     Manifest,
     ShardEntry,
     index_path,
+    is_sha256,
     read_manifest,
 )
 from headrace.storage.extents import ExtentTable
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["Corpus", "MmapTokenStore", "open_corpus"]
 
 Verify = Literal["full", "quick", "off"]
+
+_LONGEST_STRIDE = 64
+"""Longest step of a slice that is read whole; beyond it, tokens are read one by one."""
 
 
 class Corpus:
@@ -92,7 +97,7 @@ class Corpus:
 
     @property
     def vocab_size(self) -> int:
-        """Highest token id + 1."""
+        """Highest token id + 1; where the corpus does not say, what `open` was told, else all that its dtype holds."""
         return self.manifest.vocab_size
 
     def get_slice(self, start: int, stop: int) -> NDArray[Any]:
@@ -105,24 +110,35 @@ class Corpus:
 
     def __getitem__(self, key: Any) -> Any:  # noqa: ANN401  # an array for a slice, a scalar for an integer
         if isinstance(key, slice):
-            start, stop, step = key.indices(self.token_count)
-            if step > 0:
-                return self._line.get_slice(start, max(start, stop))[::step]
-            first = range(start, stop, step)
-            return self._line.get_slice(first[-1], start + 1)[::-1][::-step] if first else self._line.get_slice(0, 0)
-        position = int(key)
+            return self._slice(range(*key.indices(self.token_count)))
+        position = index(key)
+        if not -self.token_count <= position < self.token_count:
+            raise OutOfRangeError(f"position {position} is outside the corpus of {self.token_count} tokens")
         position += self.token_count if position < 0 else 0
         return self._line.get_slice(position, position + 1)[0]
+
+    def _slice(self, wanted: range) -> NDArray[Any]:
+        if wanted.step < 0:
+            return self._slice(wanted[::-1])[::-1]
+        if not wanted:
+            return self._line.get_slice(0, 0)
+        if wanted.step <= _LONGEST_STRIDE:
+            return self._line.get_slice(wanted.start, wanted[-1] + 1)[:: wanted.step]
+        starts = np.arange(wanted.start, wanted.stop, wanted.step, dtype=np.int64)[None]
+        out = np.empty((starts.size, 1), dtype=self.dtype)
+        self._line.windows(starts, 1).gather_into(0, out)
+        return out[:, 0]
 
     def windows(self, starts: NDArray[np.int64], length: int) -> WindowBlock:
         """Work out where the windows of many steps lie; `WindowBlock.gather_into(step, out)` then reads one step.
 
         Args:
-            starts: corpus positions, int64, shape (steps, rows).
-            length: tokens a window.
+            starts: corpus positions, integers, shape (steps, rows).
+            length: tokens a window, at least 1.
 
         Raises:
             OutOfRangeError: a window that does not lie in the corpus.
+            TypeError, ValueError: no integers, or of another shape.
         """
         return self._line.windows(starts, length)
 
@@ -171,7 +187,7 @@ def open_corpus(
     Args:
         path: what to open.
         dtype: what the caller expects; one that contradicts the files is an error. The files say it by themselves.
-        vocab_size: likewise.
+        vocab_size: likewise; version 1 and foreign files do not say it, so there it is taken.
         io: `mmap`, or `pread` to read without maps (network file systems).
         verify: `full` checks every byte now; `quick` checks sizes now, and each shard's stored digest and its first and
             last chunk when it is first touched; `off` checks sizes only.
@@ -184,11 +200,15 @@ def open_corpus(
         raise ValueError(f"io is 'mmap' or 'pread', not {io!r}")
     if verify not in {"full", "quick", "off"}:
         raise ValueError(f"verify is 'full', 'quick' or 'off', not {verify!r}")
-    index = index_path(path).absolute()
-    reopen: dict[str, Any] = {"io": io, "verify": "off" if verify == "off" else "quick"}
+    place = index_path(path).absolute()
+    # What was checked in full here needs no such check in every process that the corpus is sent to.
+    reopen: dict[str, Any] = {"io": io, "verify": "off" if verify == "off" else "quick", "vocab_size": vocab_size}
     opener = _open_manifest if path.is_dir() or path.suffix == ".json" else _open_file
-    corpus = opener(index, reopen)
-    _expect(corpus, dtype, vocab_size)
+    corpus = opener(place, reopen)
+    if dtype is not None and np.dtype(dtype) != corpus.dtype:
+        raise FormatError(
+            f"{corpus.path}: holds {corpus.dtype}, not {np.dtype(dtype)}; leave dtype out: the file says it"
+        )
     if verify == "full":
         _require_sound(corpus)
     return corpus
@@ -198,14 +218,16 @@ def _reopen(path: Path, options: dict[str, Any]) -> Corpus:
     return open_corpus(path, **options)
 
 
-def _open_manifest(index: Path, options: dict[str, Any]) -> Corpus:
-    manifest = read_manifest(index)
-    line, entries = open_line(index, manifest, io=options["io"], verify=options["verify"] != "off")
+def _open_manifest(path: Path, options: dict[str, Any]) -> Corpus:
+    manifest = read_manifest(path)
+    known = manifest.version != 1
+    manifest = _with_vocabulary(path, manifest, np.dtype(manifest.dtype), options["vocab_size"], known=known)
+    line, entries = open_line(path, manifest, io=options["io"], verify=options["verify"] != "off")
     return Corpus(
         line,
         manifest,
         entries,
-        path=index,
+        path=path,
         fingerprint=manifest.fingerprint,
         has_documents=True,
         reopen=options,
@@ -229,7 +251,8 @@ def _open_file(path: Path, options: dict[str, Any]) -> Corpus:
         sha256=layout.sha256,
         documents_sha256=layout.documents_sha256,
     )
-    manifest = _made_up_manifest([layout], (entry,))
+    known = "vocab_size" in layout.attributes
+    manifest = _with_vocabulary(path, _made_up_manifest([layout], (entry,)), dtype, options["vocab_size"], known=known)
     line = TokenLine(
         ExtentTable.build([extents_of(layout)]),
         [entry.path],
@@ -239,7 +262,8 @@ def _open_file(path: Path, options: dict[str, Any]) -> Corpus:
         verify=options["verify"] != "off",
         fallback=library_reader,
     )
-    fingerprint = manifest.fingerprint if layout.sha256 else _stat_fingerprint(path)
+    hashed = is_sha256(layout.sha256) and (not has_documents or is_sha256(layout.documents_sha256))
+    fingerprint = manifest.fingerprint if hashed else _stat_fingerprint(path)
     return Corpus(
         line,
         manifest,
@@ -277,13 +301,17 @@ def _stat_fingerprint(path: Path) -> Fingerprint:
     return Fingerprint(digest.hexdigest(), "stat")
 
 
-def _expect(corpus: Corpus, dtype: str | np.dtype[Any] | None, vocab_size: int | None) -> None:
-    if dtype is not None and np.dtype(dtype) != corpus.dtype:
-        raise FormatError(
-            f"{corpus.path}: holds {corpus.dtype}, not {np.dtype(dtype)}; leave dtype out: the file says it"
-        )
-    if vocab_size is not None and vocab_size != corpus.vocab_size:
-        raise FormatError(f"{corpus.path}: was written for a vocabulary of {corpus.vocab_size} ids, not {vocab_size}")
+def _with_vocabulary(
+    path: Path, manifest: Manifest, dtype: np.dtype[Any], vocab_size: int | None, *, known: bool
+) -> Manifest:
+    """The manifest with the vocabulary's size that the caller says, where the corpus says none."""
+    if vocab_size is None:
+        return manifest
+    if known and vocab_size != manifest.vocab_size:
+        raise FormatError(f"{path}: was written for a vocabulary of {manifest.vocab_size} ids, not {vocab_size}")
+    if not 1 <= vocab_size <= int(np.iinfo(dtype).max) + 1:
+        raise FormatError(f"{path}: holds {dtype}, which a vocabulary of {vocab_size} ids does not fit")
+    return replace(manifest, vocab_size=vocab_size)
 
 
 def _require_sound(corpus: Corpus) -> None:
@@ -328,7 +356,7 @@ class MmapTokenStore(Corpus):
             verify=verify != "off",
             fallback=library_reader,
         )
-        options = {"io": io, "verify": verify}
+        options = {"io": io, "verify": "off" if verify == "off" else "quick"}
         super().__init__(
             line,
             manifest,

@@ -1,7 +1,9 @@
 """The documents of a corpus: where each begins and ends, and where it came from."""
 
+import operator
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,7 +84,7 @@ class Documents(Sequence[NDArray[Any]]):
     def bounds(self, index: int) -> tuple[int, int]:
         """Corpus positions [start, stop) of a document, boundary included."""
         count = len(self)
-        number = int(index)
+        number = operator.index(index)
         number += count if number < 0 else 0
         if not 0 <= number < count:
             raise OutOfRangeError(f"document {index} does not exist: the corpus has {count} documents")
@@ -105,7 +107,7 @@ class Documents(Sequence[NDArray[Any]]):
             NoDocumentsError: the corpus stores no document index.
         """
         self._require()
-        position = int(position)
+        position = operator.index(position)
         if not 0 <= position < self._line.token_count:
             raise OutOfRangeError(f"position {position} is outside the corpus of {self._line.token_count} tokens")
         shard = int(np.searchsorted(self._starts, position, side="right")) - 1
@@ -136,18 +138,19 @@ class Documents(Sequence[NDArray[Any]]):
             columns = self._columns[shard] = self._read(self._entries[shard])
             if len(self._columns) > _SHARDS_HELD:
                 self._columns.popitem(last=False)
-        self._columns.move_to_end(shard)
+        with suppress(KeyError):  # another thread may have dropped it
+            self._columns.move_to_end(shard)
         return columns
 
     def _read(self, entry: ShardEntry) -> "DocumentColumns":
         from headrace.storage.hdf5_reader import read_documents  # noqa: PLC0415  # imports h5py
 
-        if self._manifest.version == 1:
+        if not entry.documents_sha256:  # version 1
             return self._split_at_zeros(entry)
         columns = read_documents(Path(entry.path), entry.document_count)
-        last = int(columns.ends[-1]) if len(columns.ends) else 0
-        if last > entry.token_count or bool((columns.ends[1:] < columns.ends[:-1]).any()):
-            raise CorruptShardError(f"{entry.path}: its document index is damaged: ends do not increase to its tokens")
+        fault = _fault(columns, entry.token_count)
+        if fault:
+            raise CorruptShardError(f"{entry.path}: its document index is damaged: {fault}")
         return columns
 
     def _split_at_zeros(self, entry: ShardEntry) -> "DocumentColumns":
@@ -163,3 +166,14 @@ class Documents(Sequence[NDArray[Any]]):
             )
         nothing = np.empty(0, np.uint64)
         return DocumentColumns(ends, nothing, nothing, np.empty(0, np.uint32), ())
+
+
+def _fault(columns: "DocumentColumns", token_count: int) -> str:
+    """What is wrong with a stored index; empty if nothing is."""
+    ends = columns.ends
+    last = int(ends[-1]) if len(ends) else 0
+    if last != token_count or bool((ends[1:] <= ends[:-1]).any()) or not ends[:1].all():
+        return f"its ends do not increase to its {token_count} tokens"
+    if len(columns.file_indices) and int(columns.file_indices.max()) >= len(columns.files):
+        return f"it names source file {int(columns.file_indices.max())} of {len(columns.files)}"
+    return ""

@@ -9,14 +9,14 @@ import hashlib
 import json
 import os
 import re
-import reprlib
+import stat
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path, PurePosixPath
-from typing import Any, Literal, cast
+from pathlib import Path
+from typing import Any, Literal
 
-from headrace.errors import ManifestError, MissingShardError, Problem
+from headrace.errors import ManifestError, MissingShardError, Problem, UnreadableShardError
 
 __all__ = [
     "INDEX_NAME",
@@ -37,7 +37,9 @@ FORMAT_VERSION = 2
 MAX_UINT16_VOCAB = 65536
 """Largest `vocab_size` whose ids (0 to 65,535) all fit uint16."""
 _HEX64 = re.compile(r"[0-9a-f]{64}")
-_NO_HASH = "0" * 64
+_SURROGATE = re.compile("[\ud800-\udfff]")
+NO_HASH = "0" * 64
+_ABSENT = "no such file"
 
 
 def dtype_name_for(vocab_size: int) -> Literal["uint16", "uint32"]:
@@ -167,7 +169,7 @@ class Manifest:
         digest = hashlib.sha256(json.dumps(head, separators=(",", ":")).encode())
         pack = struct.Struct("<32s32sQQ").pack
         for shard in self.shards:
-            documents = bytes.fromhex(shard.documents_sha256 or _NO_HASH)
+            documents = bytes.fromhex(shard.documents_sha256 or NO_HASH)
             digest.update(pack(bytes.fromhex(shard.sha256), documents, shard.token_count, shard.document_count))
         return Fingerprint(digest.hexdigest(), "content")
 
@@ -187,7 +189,9 @@ class Manifest:
             "total_documents": self.total_documents,
             "shards": [asdict(shard) for shard in self.shards],
         }
-        return (json.dumps(body, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+        text = json.dumps(body, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+        # A file name that is no UTF-8 reaches us with lone surrogates, which JSON can escape but UTF-8 cannot hold.
+        return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
     @classmethod
     def from_json(cls, data: bytes, *, name: str = INDEX_NAME) -> "Manifest":
@@ -207,7 +211,11 @@ class Manifest:
             raise ManifestError(f"{place}: not valid JSON ({error.msg}); the file is damaged or cut short") from error
         except UnicodeDecodeError as error:
             raise ManifestError(f"{name}: byte {error.start}: not UTF-8; the file is damaged") from error
-        check = _Checker(name)
+        except (ValueError, RecursionError) as error:  # digits without end, brackets without end
+            raise ManifestError(f"{name}: no corpus index: {error}") from error
+        from headrace.manifest_checks import ManifestChecker  # noqa: PLC0415  # it imports the values of this module
+
+        check = ManifestChecker(name)
         manifest = check.manifest(body)
         if manifest is None or check.problems:
             count = len(check.problems)
@@ -217,170 +225,9 @@ class Manifest:
         return manifest
 
 
-class _Checker:
-    """Reads a decoded manifest, collecting every problem."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.problems: list[Problem] = []
-
-    def problem(self, place: str, reason: str) -> None:
-        self.problems.append(Problem(place, reason))
-
-    def integer(self, row: Mapping[str, Any], key: str, place: str, *, low: int = 0, default: int | None = None) -> int:
-        value = row.get(key, default)
-        if type(value) is not int or value < low or value >= 1 << 63:
-            self.problem(f"{place}{key}", f"wanted an integer from {low}, found {_found(row, key)}")
-            return low
-        return value
-
-    def text(self, row: Mapping[str, Any], key: str, place: str, *, default: str | None = None) -> str:
-        value = row.get(key, default)
-        if not isinstance(value, str):
-            self.problem(f"{place}{key}", f"wanted a string, found {_found(row, key)}")
-            return ""
-        return value
-
-    def sha(self, row: Mapping[str, Any], key: str, place: str, *, default: str | None = None) -> str:
-        value = self.text(row, key, place, default=default)
-        if value != default and not _HEX64.fullmatch(value):
-            self.problem(f"{place}{key}", f"wanted 64 lower-case hex digits, found {value[:80]!r}")
-            return _NO_HASH
-        return value
-
-    def manifest(self, body: object) -> Manifest | None:
-        if not isinstance(body, dict):
-            self.problem(self.name, f"wanted a JSON object, found {type(body).__name__}")
-            return None
-        body = cast("dict[str, Any]", body)
-        version = body.get("version")
-        if version not in {1, FORMAT_VERSION} or isinstance(version, bool):
-            self.problem("version", f"wanted 1 or {FORMAT_VERSION}, found {_found(body, 'version')}")
-            return None
-        rows = body.get("shards")
-        if not isinstance(rows, list):
-            self.problem("shards", f"wanted a list, found {_found(body, 'shards')}")
-            return None
-        shards = tuple(self.shards(cast("list[Any]", rows), version))
-        total = self.integer(body, "total_tokens", "")
-        manifest = Manifest(
-            version=version,
-            chunk_size=self.integer(body, "chunk_size", "", low=1),
-            shards=shards,
-            **(self.version_2(body) if version == FORMAT_VERSION else {}),
-        )
-        if not self.problems and total != manifest.total_tokens:
-            self.problem("total_tokens", f"says {total}, but the shards add up to {manifest.total_tokens}")
-        return manifest
-
-    def version_2(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        vocab_size = self.integer(body, "vocab_size", "", low=1)
-        dtype = self.text(body, "dtype", "")
-        boundary = self.integer(body, "boundary_token_id", "")
-        if vocab_size > 1 << 32:
-            self.problem("vocab_size", f"wanted at most 2**32, found {vocab_size}")
-        elif dtype != dtype_name_for(vocab_size):
-            self.problem(
-                "dtype", f"a vocabulary of {vocab_size} is stored as {dtype_name_for(vocab_size)}, not {dtype!r}"
-            )
-        if boundary >= vocab_size:
-            self.problem("boundary_token_id", f"{boundary} is not below vocab_size {vocab_size}")
-        store = self.text(body, "store", "")
-        if store != "hdf5":
-            self.problem("store", f"this version reads 'hdf5', found {store!r}")
-        options = body.get("options", {})
-        if not isinstance(options, dict):
-            self.problem("options", f"wanted an object, found {_found(body, 'options')}")
-        return {
-            "dtype": dtype,
-            "vocab_size": vocab_size,
-            "boundary_token_id": boundary,
-            "tokenizer": self.tokenizer(body.get("tokenizer")),
-            "options": options,
-            "sources": tuple(self.sources(body.get("sources", []))),
-            "store": store,
-        }
-
-    def tokenizer(self, row: object) -> TokenizerRef | None:
-        if row is None:
-            return None
-        if not isinstance(row, dict):
-            self.problem("tokenizer", f"wanted an object, found {type(row).__name__}")
-            return None
-        row = cast("dict[str, Any]", row)
-        return TokenizerRef(
-            kind=self.text(row, "kind", "tokenizer."),
-            name=self.text(row, "name", "tokenizer."),
-            sha256=self.sha(row, "sha256", "tokenizer."),
-            vocab_size=self.integer(row, "vocab_size", "tokenizer.", low=1),
-        )
-
-    def sources(self, rows: object) -> Iterator[SourceEntry]:
-        if not isinstance(rows, list):
-            self.problem("sources", f"wanted a list, found {type(rows).__name__}")
-            return
-        for number, row in enumerate(cast("list[Any]", rows)):
-            place = f"sources[{number}]."
-            if not isinstance(row, dict):
-                self.problem(place[:-1], f"wanted an object, found {type(row).__name__}")
-                continue
-            row = cast("dict[str, Any]", row)
-            dropped = row.get("dropped", {})
-            if not isinstance(dropped, dict) or not all(
-                type(count) is int for count in cast("dict[str, Any]", dropped).values()
-            ):
-                self.problem(f"{place}dropped", "wanted an object of counts")
-                dropped = {}
-            yield SourceEntry(
-                path=self.text(row, "path", place),
-                size=self.integer(row, "size", place),
-                sha256=self.sha(row, "sha256", place),
-                documents=self.integer(row, "documents", place),
-                dropped=cast("dict[str, int]", dropped),
-            )
-
-    def shards(self, rows: list[Any], version: int) -> Iterator[ShardEntry]:
-        start = 0
-        names: set[str] = set()
-        for number, row in enumerate(rows):
-            place = f"shards[{number}]."
-            if not isinstance(row, dict):
-                self.problem(place[:-1], f"wanted an object, found {type(row).__name__}")
-                continue
-            shard = self.shard(cast("dict[str, Any]", row), place, version)
-            if shard.shard_id in names:
-                self.problem(f"{place}shard_id", f"{shard.shard_id!r} is listed twice")
-            if shard.global_start != start:
-                self.problem(
-                    f"{place}global_start", f"says {shard.global_start}, but the shards before it hold {start}"
-                )
-            names.add(shard.shard_id)
-            start += shard.token_count
-            yield shard
-
-    def shard(self, row: Mapping[str, Any], place: str, version: int) -> ShardEntry:
-        path = self.text(row, "path", place)
-        if not path or "\0" in path:
-            self.problem(f"{place}path", f"wanted a path, found {_found(row, 'path')}")
-        elif version != 1 and (PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts):
-            self.problem(f"{place}path", f"{path!r} leaves the index's folder")
-        return ShardEntry(
-            shard_id=self.text(row, "shard_id", place),
-            path=path,
-            token_count=self.integer(row, "token_count", place),
-            document_count=self.integer(row, "document_count", place, default=0 if version == 1 else None),
-            sha256=self.sha(row, "sha256", place),
-            global_start=self.integer(row, "global_start", place),
-            documents_sha256=self.sha(row, "documents_sha256", place, default="" if version == 1 else None),
-            source=self.integer(row, "source", place, default=0),
-            row_base=self.integer(row, "row_base", place, default=0),
-        )
-
-
-def _found(row: Mapping[str, Any], key: str) -> str:
-    if key not in row:
-        return "nothing"
-    return reprlib.repr(row[key])
+def is_sha256(text: str) -> bool:
+    """Whether it is 64 lower-case hex digits."""
+    return _HEX64.fullmatch(text) is not None
 
 
 def index_path(path: str | os.PathLike[str]) -> Path:
@@ -394,6 +241,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
 
     Raises:
         MissingShardError: a FileNotFoundError; there is no index.
+        UnreadableShardError: an OSError; it cannot be read.
         ManifestError: it is damaged.
     """
     index = index_path(path)
@@ -403,7 +251,9 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         raise MissingShardError(
             f"{index}: no such file; a corpus is a folder with {INDEX_NAME} in it (make one with `headrace build`)"
         ) from error
-    return Manifest.from_json(data, name=index.name)
+    except OSError as error:
+        raise UnreadableShardError(f"{index}: cannot be read: {error.strerror}") from error
+    return Manifest.from_json(data, name=str(index))
 
 
 def shard_candidates(index: Path, manifest: Manifest, entry: ShardEntry) -> Sequence[Path]:
@@ -431,35 +281,66 @@ def load_index(path: str | os.PathLike[str]) -> list[ShardEntry]:
         ManifestError, MissingShardError: as `read_manifest`, and for shards that are not there, all of them named.
     """
     index = index_path(path).absolute()
-    manifest = read_manifest(index)
-    return resolve_shards(index, manifest)
+    return resolve_shards(index, read_manifest(index))[0]
 
 
-def locate_shards(index: Path, manifest: Manifest) -> list[ShardEntry]:
-    """Entries with absolute paths: of the first candidate that exists, else of the first candidate."""
+def locate_shards(index: Path, manifest: Manifest) -> tuple[list[ShardEntry], list[int]]:
+    """Find the shards' files.
+
+    Returns:
+        Entries with absolute paths: of the first candidate that is a file, else of the first candidate; and the files'
+        sizes in bytes, -1 where there is none.
+    """
     located: list[ShardEntry] = []
+    sizes: list[int] = []
     for entry in manifest.shards:
         candidates = shard_candidates(index, manifest, entry)
-        path = next((candidate for candidate in candidates if candidate.is_file()), candidates[0])
+        path, size = next(
+            ((path, size) for path in candidates if (size := file_size(path)) >= 0),
+            (candidates[0], -1),
+        )
         located.append(replace(entry, path=str(path)))
-    return located
+        sizes.append(size)
+    return located, sizes
 
 
-def resolve_shards(index: Path, manifest: Manifest) -> list[ShardEntry]:
-    """Entries with absolute paths of existing files.
+def resolve_shards(index: Path, manifest: Manifest) -> tuple[list[ShardEntry], list[int]]:
+    """Entries with absolute paths of existing files, and the files' sizes in bytes.
 
     Raises:
         MissingShardError: some are not there; all are named.
+        UnreadableShardError: some cannot be reached, so that nothing is known of them; all are named.
     """
-    located = locate_shards(index, manifest)
-    missing = [
-        Problem(entry.path, f"no such file (shard {entry.shard_id}, {entry.token_count} tokens)")
+    located, sizes = locate_shards(index, manifest)
+    if min(sizes, default=0) >= 0:
+        return located, sizes
+    reasons = {entry.path: _absence(entry.path) for entry, size in zip(located, sizes, strict=True) if size < 0}
+    problems = [
+        Problem(entry.path, f"{reasons[entry.path]} (shard {entry.shard_id}, {entry.token_count} tokens)")
         for entry in located
-        if not Path(entry.path).is_file()
+        if entry.path in reasons
     ]
-    if missing:
-        raise MissingShardError(
-            f"{index}: {len(missing)} of {len(manifest.shards)} shards are missing; copy them back or build again",
-            problems=missing,
-        )
-    return located
+    head = f"{index}: {len(problems)} of {len(located)} shards"
+    if set(reasons.values()) != {_ABSENT}:
+        raise UnreadableShardError(f"{head} cannot be read", problems=problems)
+    raise MissingShardError(f"{head} are missing; copy them back or build again", problems=problems)
+
+
+def file_size(path: Path) -> int:
+    """Bytes of a file; -1 where there is none, or what is there is no file."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return -1
+    return status.st_size if stat.S_ISREG(status.st_mode) else -1
+
+
+def _absence(path: str) -> str:
+    """Why there is no file at a path."""
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return _ABSENT
+    except (OSError, ValueError) as error:
+        return str(error)
+    return "is not a file"

@@ -15,7 +15,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import CorruptShardError, FormatError, HeadraceError, MissingShardError, Problem
+from headrace.errors import (
+    MAX_LISTED,
+    CorruptShardError,
+    FormatError,
+    HeadraceError,
+    MissingShardError,
+    NoDocumentsError,
+    Problem,
+    UnreadableShardError,
+)
 from headrace.events import ShardVerified, Subscriber, ignore
 from headrace.manifest import ShardEntry, index_path, load_index, locate_shards, read_manifest
 
@@ -113,7 +122,7 @@ def verify_path(
     if not Path(path).is_dir() and index.suffix != ".json":
         entries = [_entry_of_file(index)]
     else:
-        entries = locate_shards(index, read_manifest(index))
+        entries, _ = locate_shards(index, read_manifest(index))
     return verify_shards(entries, quick=quick, workers=workers, on_event=on_event)
 
 
@@ -180,28 +189,33 @@ class _ShardCheck:
 
     def run(self, *, quick: bool) -> None:
         entry, layout = self.entry, self.layout
+        if not entry.sha256:
+            raise UnreadableShardError(f"{self.path}: stores no sha256, so there is nothing to verify it against")
         for name, wanted, found in (
             ("token_count", entry.token_count, layout.token_count),
             ("document_count", entry.document_count, layout.document_count),
             ("sha256", entry.sha256, layout.sha256),
             ("documents_sha256", entry.documents_sha256, layout.documents_sha256),
         ):
-            if wanted != found:
+            unsaid = name == "document_count" and found is None and not entry.documents_sha256
+            if wanted != found and not unsaid:
                 self.problem(f"attribute {name}", f"shards.json says {wanted}, the file {found}")
-        if not entry.documents_sha256:  # version 1: the hash is all there is
-            self._tokens(crcs=None, quick=False)
-            return
-        self._documents()
-        crcs = self._stored_crcs()
-        self._tokens(crcs=crcs, quick=quick)
+        crcs: NDArray[np.uint32] | None = None
+        if entry.documents_sha256:  # of version 1 the one hash is all there is
+            self._documents()
+            crcs = self._stored_crcs()
+        try:
+            self._tokens(crcs=crcs, quick=quick and crcs is not None)
+        except CorruptShardError as error:
+            self.problem("/tokens", error.summary.removeprefix(f"{self.path}: "))
 
     def _documents(self) -> None:
         from headrace.storage.hdf5_reader import read_documents  # noqa: PLC0415  # imports h5py
 
         try:
             columns = read_documents(self.path, self.entry.document_count)
-        except HeadraceError as error:
-            self.problem("/documents", error.summary)
+        except (CorruptShardError, NoDocumentsError) as error:
+            self.problem("/documents", error.summary.removeprefix(f"{self.path}: "))
             return
         self._ends = columns.ends
         self.bytes_read += columns.ends.nbytes
@@ -213,11 +227,15 @@ class _ShardCheck:
     def _stored_crcs(self) -> NDArray[np.uint32] | None:
         from headrace.storage.hdf5_open import open_shard  # noqa: PLC0415  # imports h5py
 
-        chunks = -(-self.entry.token_count // self.layout.chunk_size)
-        with open_shard(self.path) as file:
-            stored: NDArray[np.uint32] = file["chunks/crc32"][:]
-        if len(stored) != chunks:
-            self.problem("/chunks/crc32", f"{chunks} chunks need as many checksums, found {len(stored)}")
+        chunks = -(-self.layout.token_count // self.layout.chunk_size)
+        try:
+            with open_shard(self.path) as file:
+                stored: NDArray[np.uint32] = file["chunks/crc32"][:]
+        except CorruptShardError as error:
+            self.problem("/chunks/crc32", error.summary.removeprefix(f"{self.path}: "))
+            return None
+        if stored.shape != (chunks,):
+            self.problem("/chunks/crc32", f"{chunks} chunks need as many checksums, found {stored.size}")
             return None
         return stored
 
@@ -232,9 +250,15 @@ class _ShardCheck:
                 bad.append(number)
             if not quick:
                 digest.update(data)
+        if not quick and digest.hexdigest() == self.entry.sha256:
+            if bad:
+                self.problem(
+                    "/chunks/crc32", f"the checksums of chunks {_listed(bad)} are damaged; the tokens are whole"
+                )
+            return
         for number in bad:
             self._report_chunk(number)
-        if not quick and digest.hexdigest() != self.entry.sha256 and not bad:
+        if not quick and not bad:
             self.problem("/tokens", "the SHA-256 of the tokens is not the one in shards.json")
 
     def _report_chunk(self, number: int) -> None:
@@ -290,3 +314,8 @@ def _read_exactly(descriptor: int, size: int, offset: int, path: Path) -> bytes:
         pieces.append(piece)
         done += len(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    rest = f" and {len(numbers) - MAX_LISTED} more" if len(numbers) > MAX_LISTED else ""
+    return ", ".join(map(str, numbers[:MAX_LISTED])) + rest

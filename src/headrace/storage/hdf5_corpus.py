@@ -3,7 +3,6 @@
 import hashlib
 import mmap
 import os
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headrace.errors import CorruptShardError, FormatError, HeadraceError, MissingShardError, Problem
-from headrace.manifest import Manifest, ShardEntry, resolve_shards, shard_candidates
+from headrace.manifest import Manifest, ShardEntry, file_size, resolve_shards, shard_candidates
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.token_line import Io, RangeReader, TokenLine
@@ -66,31 +65,37 @@ def open_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> tuple
         MissingShardError, CorruptShardError, FormatError: naming every shard that is not as the manifest says.
     """
     fingerprint = manifest.fingerprint.hex
-    entries = resolve_shards(index, manifest)
+    located, sizes = resolve_shards(index, manifest)
     cache = _cache_path(index, fingerprint)
-    table = load_table(index.parent / SIDECAR, fingerprint) or load_table(cache, fingerprint)
     dtype = np.dtype(manifest.dtype).newbyteorder("<")
-    if table is None or _stale(table, entries):
-        if manifest.version == 1:
-            entries = _matching(index, manifest)
-        table, dtypes = _derive(entries)
+    table = None
+    if not _ambiguous(index, manifest):
+        for sidecar in (index.parent / SIDECAR, cache):
+            found = load_table(sidecar, fingerprint) if sidecar else None
+            if found is not None and found.shards["file_size"].tolist() == sizes:
+                table = found
+                break
+    if table is None:
+        located, layouts = _derive(index, manifest)
+        dtypes = {layout.dtype for layout in layouts}
         if dtypes and dtypes != {dtype}:
-            names = ", ".join(sorted(str(found) for found in dtypes))
+            names = ", ".join(sorted(map(str, dtypes)))
             raise FormatError(f"{index}: the shards hold {names}, but the corpus is of {dtype}")
-        if bool((table.shards["digest_offset"] > 0).all()):
+        table = ExtentTable.build([extents_of(layout) for layout in layouts])
+        if cache and bool((table.shards["digest_offset"] > 0).all()):
             with suppress(OSError):  # the cache is a convenience; a full or read-only disk is no reason to fail
                 cache.parent.mkdir(parents=True, exist_ok=True)
                 write_bytes(cache, table.to_bytes(fingerprint))
     line = TokenLine(
         table,
-        [entry.path for entry in entries],
-        [entry.sha256 for entry in entries],
+        [entry.path for entry in located],
+        [entry.sha256 for entry in located],
         dtype,
         io=io,
         verify=verify,
         fallback=library_reader,
     )
-    return line, tuple(entries)
+    return line, tuple(located)
 
 
 def library_reader(path: Path) -> RangeReader:
@@ -110,53 +115,45 @@ def load_table(path: Path, fingerprint: str) -> ExtentTable | None:
     return ExtentTable.from_bytes(memoryview(view), fingerprint)
 
 
-def _cache_path(index: Path, fingerprint: str) -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    key = hashlib.sha256(os.fsencode(index.absolute()) + b"\0" + fingerprint.encode()).hexdigest()
-    return Path(base).expanduser() / "headrace" / "extents" / f"{key}.bin"
+def _cache_path(index: Path, fingerprint: str) -> Path | None:
+    """Where this user's copy of the table lies; None where there is no home for it."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # the convention says to ignore others  # noqa: PTH117  # no Path yet: it may be empty
+        base = os.path.join(os.path.expanduser("~"), ".cache")  # noqa: PTH111, PTH118  # Path raises without a home
+    if not os.path.isabs(base):  # noqa: PTH117
+        return None
+    key = hashlib.sha256(os.fsencode(index) + b"\0" + fingerprint.encode()).hexdigest()
+    return Path(base) / "headrace" / "extents" / f"{key}.bin"
 
 
-def _stale(table: ExtentTable, entries: Sequence[ShardEntry]) -> bool:
-    """Whether a file's size is not the one that the table was made from."""
-    sizes = table.shards["file_size"].tolist()
-    return any(Path(entry.path).stat().st_size != size for entry, size in zip(entries, sizes, strict=True))
+def _ambiguous(index: Path, manifest: Manifest) -> bool:
+    """Whether a file of a version 1 corpus could be another one, so that only its content decides."""
+    return manifest.version == 1 and any(
+        sum(file_size(path) >= 0 for path in shard_candidates(index, manifest, entry)) > 1 for entry in manifest.shards
+    )
 
 
-def _derive(entries: Iterable[ShardEntry]) -> tuple[ExtentTable, set[np.dtype[np.integer]]]:
-    found: list[ShardExtents] = []
-    dtypes: set[np.dtype[np.integer]] = set()
-    faults: list[HeadraceError] = []
-    for entry in entries:
-        try:
-            layout = checked_layout(Path(entry.path), entry)
-        except HeadraceError as error:
-            faults.append(error)
-            continue
-        found.append(extents_of(layout))
-        dtypes.add(layout.dtype)
-    if len(faults) == 1:
-        raise faults[0]
-    if faults:
-        problems = [Problem("shard", fault.summary) for fault in faults]
-        raise CorruptShardError(f"{len(faults)} shards are not as shards.json says", problems=problems)
-    return ExtentTable.build(found), dtypes
-
-
-def _matching(index: Path, manifest: Manifest) -> list[ShardEntry]:
-    """Version 1: for each shard the first candidate that exists and matches the manifest's count and hash."""
-    entries: list[ShardEntry] = []
+def _derive(index: Path, manifest: Manifest) -> tuple[list[ShardEntry], list["ShardLayout"]]:
+    """Read every shard's layout from the first candidate that matches the manifest."""
+    located: list[ShardEntry] = []
+    layouts: list[ShardLayout] = []
+    faults: list[tuple[str, HeadraceError]] = []
     for entry in manifest.shards:
-        fault: HeadraceError = MissingShardError(f"{entry.path}: no such file (shard {entry.shard_id})")
+        fault: HeadraceError | None = None
         for path in shard_candidates(index, manifest, entry):
             try:
-                checked_layout(path, entry)
-            except MissingShardError:
-                continue
+                layouts.append(checked_layout(path, entry))
             except HeadraceError as error:
-                fault = error
-                continue
-            entries.append(replace(entry, path=str(path)))
-            break
+                if fault is None or isinstance(fault, MissingShardError):  # that a file is wrong says more
+                    fault = error
+            else:
+                located.append(replace(entry, path=str(path)))
+                break
         else:
-            raise fault
-    return entries
+            faults.append((entry.path, fault or MissingShardError("no such file")))
+    if len(faults) == 1:
+        raise faults[0][1]
+    if faults:
+        problems = [Problem(path, fault.summary) for path, fault in faults]
+        raise CorruptShardError(f"{index}: {len(faults)} shards are not as it says", problems=problems)
+    return located, layouts

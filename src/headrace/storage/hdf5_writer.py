@@ -2,7 +2,6 @@
 
 import hashlib
 import operator
-import re
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headrace.errors import TokenIdError, WriterError
-from headrace.manifest import ShardEntry, dtype_name_for
+from headrace.manifest import ShardEntry, dtype_name_for, is_sha256
 from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder
 from headrace.storage.hdf5_layout import ShardFile, create_shard_file
 from headrace.storage.incoming import Origins, PendingDocuments, checked_ends, checked_tokens
@@ -24,7 +23,6 @@ __all__ = ["HDF5ShardWriter"]
 _MAX_CHUNK_BYTES = (1 << 32) - 1
 """HDF5 before version 2 allows no larger chunk."""
 _TAKEN_NAMES = {"", ".", "documents", "chunks"}
-_HEX64 = re.compile(r"[0-9a-f]{64}")
 
 
 class HDF5ShardWriter:
@@ -64,7 +62,7 @@ class HDF5ShardWriter:
     ) -> None:
         if dataset_name in _TAKEN_NAMES or "/" in dataset_name or "\0" in dataset_name:
             raise WriterError(f"dataset_name {dataset_name!r}: wanted a plain name other than 'documents' and 'chunks'")
-        if tokenizer_sha256 and not _HEX64.fullmatch(tokenizer_sha256):
+        if tokenizer_sha256 and not is_sha256(tokenizer_sha256):
             raise WriterError(f"tokenizer_sha256 is 64 lower-case hex digits or empty, not {tokenizer_sha256[:80]!r}")
         vocab_size, boundary_token_id = operator.index(vocab_size), operator.index(boundary_token_id)
         self.dtype: np.dtype[Any] = np.dtype(dtype_name_for(vocab_size)).newbyteorder("<")

@@ -1,0 +1,214 @@
+"""Checks of a decoded `shards.json`: every problem is collected, each fault once."""
+
+import reprlib
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any, cast
+
+from headrace.errors import Problem
+from headrace.manifest import (
+    FORMAT_VERSION,
+    NO_HASH,
+    Manifest,
+    ShardEntry,
+    SourceEntry,
+    TokenizerRef,
+    dtype_name_for,
+    is_sha256,
+)
+
+__all__ = ["ManifestChecker"]
+
+
+class ManifestChecker:
+    """Reads a decoded manifest, collecting every problem.
+
+    Args:
+        name: what to call the file.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.problems: list[Problem] = []
+
+    def _problem(self, place: str, reason: str) -> None:
+        self.problems.append(Problem(place, reason))
+
+    def _integer(
+        self, row: Mapping[str, Any], key: str, place: str, *, low: int = 0, default: int | None = None
+    ) -> int:
+        value = row.get(key, default)
+        if type(value) is not int or value < low or value >= 1 << 63:
+            self._problem(f"{place}{key}", f"wanted an integer from {low} to 2**63 - 1, found {_found(row, key)}")
+            return low
+        return value
+
+    def _text(self, row: Mapping[str, Any], key: str, place: str, *, default: str | None = None) -> str:
+        value = row.get(key, default)
+        if not isinstance(value, str):
+            self._problem(f"{place}{key}", f"wanted a string, found {_found(row, key)}")
+            return ""
+        return value
+
+    def _sha(self, row: Mapping[str, Any], key: str, place: str, *, default: str | None = None) -> str:
+        value = self._text(row, key, place, default=default)
+        if isinstance(row.get(key, default), str) and value != default and not is_sha256(value):
+            self._problem(f"{place}{key}", f"wanted 64 lower-case hex digits, found {value[:80]!r}")
+            return NO_HASH
+        return value
+
+    def manifest(self, body: object) -> Manifest | None:
+        """The manifest that a decoded file means; None, or not to be used, where `problems` then holds any."""
+        if not isinstance(body, dict):
+            self._problem(self.name, f"wanted a JSON object, found {type(body).__name__}")
+            return None
+        body = cast("dict[str, Any]", body)
+        version = body.get("version")
+        if type(version) is not int or version not in {1, FORMAT_VERSION}:
+            self._problem("version", f"wanted 1 or {FORMAT_VERSION}, found {_found(body, 'version')}")
+            return None
+        rows = body.get("shards")
+        if not isinstance(rows, list):
+            self._problem("shards", f"wanted a list, found {_found(body, 'shards')}")
+            return None
+        shards = tuple(self._shards(cast("list[Any]", rows), version))
+        manifest = Manifest(
+            version=version,
+            chunk_size=self._integer(body, "chunk_size", "", low=1),
+            shards=shards,
+            **(self._version_2(body) if version == FORMAT_VERSION else {}),
+        )
+        self._total(body, "total_tokens", "token_count")
+        if version == FORMAT_VERSION:
+            self._total(body, "total_documents", "document_count")
+            self._source_indices(manifest)
+        return manifest
+
+    def _total(self, body: Mapping[str, Any], key: str, part: str) -> None:
+        total = self._integer(body, key, "")
+        parts: list[Any] = [row.get(part) if isinstance(row, dict) else None for row in body["shards"]]
+        if _is_count(body.get(key)) and all(map(_is_count, parts)) and total != sum(parts):
+            self._problem(key, f"says {total}, but the shards add up to {sum(parts)}")
+
+    def _source_indices(self, manifest: Manifest) -> None:
+        known = len(manifest.sources)
+        for number, shard in enumerate(manifest.shards):
+            if known and shard.source >= known:
+                self._problem(f"shards[{number}].source", f"{shard.source} is not one of the {known} sources")
+
+    def _version_2(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        vocab_size = self._integer(body, "vocab_size", "", low=1)
+        dtype = self._text(body, "dtype", "")
+        boundary = self._integer(body, "boundary_token_id", "")
+        if vocab_size > 1 << 32:
+            self._problem("vocab_size", f"wanted at most 2**32, found {vocab_size}")
+        elif dtype != dtype_name_for(vocab_size):
+            self._problem(
+                "dtype", f"a vocabulary of {vocab_size} is stored as {dtype_name_for(vocab_size)}, not {dtype!r}"
+            )
+        if boundary >= vocab_size:
+            self._problem("boundary_token_id", f"{boundary} is not below vocab_size {vocab_size}")
+        store = self._text(body, "store", "")
+        if store != "hdf5":
+            self._problem("store", f"this version reads 'hdf5', found {store!r}")
+        options = body.get("options", {})
+        if not isinstance(options, dict):
+            self._problem("options", f"wanted an object, found {_found(body, 'options')}")
+        return {
+            "dtype": dtype,
+            "vocab_size": vocab_size,
+            "boundary_token_id": boundary,
+            "tokenizer": self._tokenizer(body.get("tokenizer")),
+            "options": options,
+            "sources": tuple(self._sources(body.get("sources", []))),
+            "store": store,
+        }
+
+    def _tokenizer(self, row: object) -> TokenizerRef | None:
+        if row is None:
+            return None
+        if not isinstance(row, dict):
+            self._problem("tokenizer", f"wanted an object, found {type(row).__name__}")
+            return None
+        row = cast("dict[str, Any]", row)
+        return TokenizerRef(
+            kind=self._text(row, "kind", "tokenizer."),
+            name=self._text(row, "name", "tokenizer."),
+            sha256=self._sha(row, "sha256", "tokenizer."),
+            vocab_size=self._integer(row, "vocab_size", "tokenizer.", low=1),
+        )
+
+    def _sources(self, rows: object) -> Iterator[SourceEntry]:
+        if not isinstance(rows, list):
+            self._problem("sources", f"wanted a list, found {type(rows).__name__}")
+            return
+        for number, row in enumerate(cast("list[Any]", rows)):
+            place = f"sources[{number}]."
+            if not isinstance(row, dict):
+                self._problem(place[:-1], f"wanted an object, found {type(row).__name__}")
+                continue
+            row = cast("dict[str, Any]", row)
+            dropped = row.get("dropped", {})
+            if not isinstance(dropped, dict) or not all(
+                type(count) is int for count in cast("dict[str, Any]", dropped).values()
+            ):
+                self._problem(f"{place}dropped", "wanted an object of counts")
+                dropped = {}
+            yield SourceEntry(
+                path=self._text(row, "path", place),
+                size=self._integer(row, "size", place),
+                sha256=self._sha(row, "sha256", place),
+                documents=self._integer(row, "documents", place),
+                dropped=cast("dict[str, int]", dropped),
+            )
+
+    def _shards(self, rows: list[Any], version: int) -> Iterator[ShardEntry]:
+        start: int | None = 0
+        names: set[str] = set()
+        for number, row in enumerate(rows):
+            place = f"shards[{number}]."
+            if not isinstance(row, dict):
+                self._problem(place[:-1], f"wanted an object, found {type(row).__name__}")
+                start = None
+                continue
+            row = cast("dict[str, Any]", row)
+            shard = self._shard(row, place, version)
+            counted = _is_count(row.get("token_count")) and _is_count(row.get("global_start"))
+            if shard.shard_id in names:
+                self._problem(f"{place}shard_id", f"{shard.shard_id!r} is listed twice")
+            if counted and start is not None and shard.global_start != start:
+                self._problem(
+                    f"{place}global_start", f"says {shard.global_start}, but the shards before it hold {start}"
+                )
+            names.add(shard.shard_id)
+            # From its own start on, so that one fault is reported once.
+            start = shard.global_stop if counted else None
+            yield shard
+
+    def _shard(self, row: Mapping[str, Any], place: str, version: int) -> ShardEntry:
+        path = self._text(row, "path", place)
+        if isinstance(row.get("path"), str) and (not path or "\0" in path):
+            self._problem(f"{place}path", f"wanted a path, found {_found(row, 'path')}")
+        elif version != 1 and (PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts):
+            self._problem(f"{place}path", f"{path!r} leaves the index's folder")
+        return ShardEntry(
+            shard_id=self._text(row, "shard_id", place),
+            path=path,
+            token_count=self._integer(row, "token_count", place),
+            document_count=self._integer(row, "document_count", place, default=0 if version == 1 else None),
+            sha256=self._sha(row, "sha256", place),
+            global_start=self._integer(row, "global_start", place),
+            documents_sha256=self._sha(row, "documents_sha256", place, default="" if version == 1 else None),
+            source=self._integer(row, "source", place, default=0),
+            row_base=self._integer(row, "row_base", place, default=0),
+        )
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _found(row: Mapping[str, Any], key: str) -> str:
+    if key not in row:
+        return "nothing"
+    return reprlib.repr(row[key])

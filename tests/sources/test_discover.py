@@ -385,6 +385,9 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
         "(an empty path)": "does not exist",
         "https://example.org/a.jsonl": "a URL; this version reads local files",
     }
+    with pytest.raises(SourceError, match="2 problems:") as mixed:
+        discover(["no.jsonl", "/dev/null"])
+    assert not isinstance(mixed.value, SourceNotFoundError)
     with pytest.raises(SourceNotFoundError, match="1 problem:"):
         discover([tmp_path / "no.jsonl"])
     with pytest.raises(FileNotFoundError, match="no inputs"):

@@ -2,22 +2,21 @@
 
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from headrace.building.engine import Counts, Engine, PoolEngine, SerialEngine, available_cpus
-from headrace.building.faults import bad_documents_error, check_sources
+from headrace.building.engine import Counts, Engine, PoolEngine, SerialEngine
+from headrace.building.faults import BadDocumentsError, check_sources
 from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
+from headrace.building.limits import default_workers
+from headrace.building.outcome import closing_report, make_manifest, nothing_kept
 from headrace.building.output import OutputFolder
 from headrace.building.pipeline import DEFAULT_CHUNK_SIZE
 from headrace.corpus import open_corpus
 from headrace.errors import MAX_LISTED, BuildError, CorruptShardError, Problem, SourceError
 from headrace.events import BuildFinished, BuildStarted, Notice, Progress, ShardWritten, Subscriber, ignore
-from headrace.manifest import Manifest, dtype_name_for
-from headrace.sources import BadInput, Discovery, Drop, SourceShard, discover, read_shard
+from headrace.sources import BadInput, Discovery, SourceShard, discover, read_shard
 from headrace.tokenizers.base import BatchTokenizer
 from headrace.tokenizers.load import load_tokenizer, resolve_bos, resolve_boundary
 
@@ -63,7 +62,8 @@ def build(
         include: patterns that select files in folders.
         boundary: id or vocabulary entry that ends each document; by default the tokenizer's own end-of-text token.
         bos: begin each document with the tokenizer's beginning-of-text token.
-        workers: processes; by default the CPUs this process may use, and no more than there are source shards.
+        workers: processes, no more than there are source shards; by default as many as there are CPUs for this process
+            and GB of memory in its cgroup.
         chunk_tokens: tokens a chunk of a shard.
         shard_tokens: a shard ends with the first document that reaches this many tokens; by default a shard a source.
         max_document_tokens: text tokens kept of each document, counted in the report.
@@ -79,7 +79,7 @@ def build(
         The closing report.
 
     Raises:
-        SourceError: inputs that are missing or bad; all problems in one.
+        SourceError: inputs that are missing or bad; all problems in one, of bad documents the first of many.
         TokenizerError: the tokenizer cannot be loaded, has no boundary, or disagrees with its reference.
         OutputExistsError: the output holds a corpus, or another build is at work in it.
         BuildError: the work could not be finished.
@@ -87,6 +87,8 @@ def build(
     """
     started = time.monotonic()
     _check_numbers(workers, chunk_tokens, shard_tokens, max_document_tokens, max_bad)
+    if not os.fspath(output):
+        raise BuildError("the output is an empty path; wanted a folder")
     given = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
     found = discover(
         [os.fspath(item) for item in given],
@@ -109,7 +111,7 @@ def build(
         keep_empty=keep_empty,
     )
     loaded.check(list(_sample(found.shards, options)))
-    count = min(workers or available_cpus(), len(found.shards))
+    count = min(workers or default_workers(), len(found.shards))
     with OutputFolder(Path(output).absolute()) as folder:
         on_event(
             BuildStarted(
@@ -122,14 +124,15 @@ def build(
         )
         engine: Engine = SerialEngine(loaded) if count == 1 else PoolEngine(loaded, count, (folder.lock,))
         outcomes = _run(engine, found, options, folder.path, _Teller(on_event, started))
-        manifest = _manifest(outcomes, loaded, options)
+        manifest = make_manifest(outcomes, loaded, options)
         if not manifest.total_documents:
-            raise BuildError(_nothing_kept(outcomes))
+            raise BuildError(nothing_kept(outcomes))
         extents = [extent for outcome in outcomes for extent in outcome.extents]
         folder.publish(manifest, extents, loaded.files(), {"root": str(found.root)})
+    _tell_drops(outcomes, on_event)
     if validate:
         _validate(folder.path)
-    report = _report(str(output), manifest, outcomes, time.monotonic() - started)
+    report = closing_report(str(output), manifest, outcomes, time.monotonic() - started)
     on_event(report)
     return report
 
@@ -164,6 +167,13 @@ def _tell_notices(found: Discovery, on_event: Subscriber) -> None:
         on_event(Notice(kind="duplicate", message=message))
 
 
+def _tell_drops(outcomes: Sequence[ShardOutcome], on_event: Subscriber) -> None:
+    """The first bad documents of each source, in order."""
+    for outcome in outcomes:
+        for drop in outcome.drops:
+            on_event(Notice(kind="dropped", message=str(drop)))
+
+
 def _sample(shards: Sequence[SourceShard], options: ContentOptions) -> Iterator[bytes]:
     """Up to 256 KiB of text, spread over the sources, for the check of the tokenizer."""
     step = max(len(shards) // _SAMPLED_SOURCES, 1)
@@ -190,11 +200,14 @@ class _Teller:
         self._tell = on_event
         self._started = started
         self._counts: dict[int, Counts] = {}
+        self._sums = [0, 0, 0, 0]
         self.outcomes: dict[int, ShardOutcome] = {}
 
     def progress(self, index: int, counts: Counts) -> None:
+        before = self._counts.get(index, (0, 0, 0, 0))
         self._counts[index] = counts
-        input_bytes, documents, tokens, text_bytes = map(sum, zip(*self._counts.values(), strict=True))
+        self._sums = [total + new - old for total, new, old in zip(self._sums, counts, before, strict=True)]
+        input_bytes, documents, tokens, text_bytes = self._sums
         self._tell(
             Progress(
                 input_bytes=input_bytes,
@@ -229,67 +242,25 @@ def _run(
         first += len(shard.files)
     try:
         engine.run(jobs, teller.progress, teller.outcome)
-    except SourceError as error:
+    except BadDocumentsError as error:
         raise _with_more(error, found, options, teller.outcomes) from error
     return [teller.outcomes[job.shard.index] for job in jobs]
 
 
 def _with_more(
-    error: SourceError, found: Discovery, options: ContentOptions, done: dict[int, ShardOutcome]
-) -> SourceError:
-    """The same error with the faults of the sources not yet read, so that one run reports many."""
-    if options.on_bad_input != BadInput.ERROR or not error.problems or len(error.problems) > MAX_LISTED:
+    error: BadDocumentsError, found: Discovery, options: ContentOptions, done: dict[int, ShardOutcome]
+) -> BadDocumentsError:
+    """The same error with the faults of the sources not yet read, so that one run reports many; in source order."""
+    if len(error.drops) > MAX_LISTED:
         return error
-    reported = {problem.place for problem in error.problems}
-    rest = (shard for shard in found.shards if shard.index not in done)
-    drops: list[Drop] = [drop for drop in check_sources(rest, options.text_field) if drop.place not in reported]
-    if not drops:
-        return error
-    more = bad_documents_error(drops, complete=True).problems
-    total = len(error.problems) + len(more)
-    summary = error.summary.replace(f"{len(error.problems)} bad document", f"{total} bad document", 1)
-    return SourceError(summary, problems=[*error.problems, *more])
-
-
-def _manifest(outcomes: Sequence[ShardOutcome], tokenizer: BatchTokenizer, options: ContentOptions) -> Manifest:
-    entries = [entry for outcome in outcomes for entry in outcome.entries]
-    start = 0
-    placed = []
-    for entry in entries:
-        placed.append(replace(entry, global_start=start))
-        start += entry.token_count
-    return Manifest(
-        chunk_size=options.chunk_tokens,
-        shards=tuple(placed),
-        dtype=dtype_name_for(tokenizer.vocab_size),
-        vocab_size=tokenizer.vocab_size,
-        boundary_token_id=options.boundary_token_id,
-        tokenizer=tokenizer.ref,
-        options={
-            "bos_token_id": options.bos_token_id,
-            "keep_empty": options.keep_empty,
-            "max_document_tokens": options.max_document_tokens,
-            "on_bad_input": options.on_bad_input,
-            "shard_tokens": options.shard_tokens,
-            "text_field": options.text_field,
-        },
-        sources=tuple(source for outcome in outcomes for source in outcome.sources),
+    order = {file.label: number for number, file in enumerate(found.files)}
+    told = {drop.path for drop in error.drops}
+    rest = (
+        shard for shard in found.shards if shard.index not in done and told.isdisjoint(f.label for f in shard.files)
     )
-
-
-def _dropped(outcomes: Sequence[ShardOutcome]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for outcome in outcomes:
-        for source in outcome.sources:
-            total.update(source.dropped)
-    return dict(sorted(total.items()))
-
-
-def _nothing_kept(outcomes: Sequence[ShardOutcome]) -> str:
-    reasons = ", ".join(f"{count} {reason}" for reason, count in _dropped(outcomes).items())
-    files = [source.path for outcome in outcomes for source in outcome.sources]
-    names = ", ".join(files[:MAX_LISTED]) + (" ..." if len(files) > MAX_LISTED else "")
-    return f"no documents were kept of {names} ({reasons or '0 documents'}); nothing was published"
+    more, cut = check_sources(rest, options.text_field)
+    drops = sorted([*error.drops, *more], key=lambda drop: order[drop.path])
+    return BadDocumentsError(drops, error.count + len(more), complete=error.complete and not cut, hint=error.hint)
 
 
 def _validate(path: Path) -> None:
@@ -300,20 +271,3 @@ def _validate(path: Path) -> None:
             f"{path}: {len(problems)} of {len(reports)} shards do not read back as written; check the disk",
             problems=problems,
         )
-
-
-def _report(output: str, manifest: Manifest, outcomes: Sequence[ShardOutcome], seconds: float) -> BuildFinished:
-    return BuildFinished(
-        output=output,
-        fingerprint=manifest.fingerprint.hex,
-        shards=len(manifest.shards),
-        documents_in=sum(outcome.documents_in for outcome in outcomes),
-        documents=manifest.total_documents,
-        dropped=_dropped(outcomes),
-        replaced=sum(outcome.replaced for outcome in outcomes),
-        cut_tokens=sum(outcome.cut_tokens for outcome in outcomes),
-        tokens=manifest.total_tokens,
-        boundary_tokens=manifest.total_documents,
-        text_bytes=sum(outcome.text_bytes for outcome in outcomes),
-        seconds=seconds,
-    )

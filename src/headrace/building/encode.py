@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import TokenIdError
+from headrace.errors import TokenIdError, TokenizerError
 from headrace.manifest import dtype_name_for
 from headrace.tokenizers.base import BatchTokenizer
 
@@ -63,13 +63,11 @@ class DocumentEncoder:
 
         Raises:
             TokenIdError: the tokenizer gave an id outside its vocabulary.
+            TokenizerError: it lost documents or ids.
         """
         ids, ends = self.tokenizer.encode_documents(texts)
-        if len(ids) and int(ids.max()) >= self.tokenizer.vocab_size:
-            raise TokenIdError(
-                f"the tokenizer gave id {int(ids.max())}, outside its vocabulary of {self.tokenizer.vocab_size} ids"
-            )
-        lengths = np.diff(ends, prepend=0)
+        lengths = np.diff(np.asarray(ends, dtype=np.int64), prepend=0)
+        self._check(ids, ends, lengths, len(texts))
         cut_tokens = cut_documents = 0
         if self.max_document_tokens is not None:
             kept = np.minimum(lengths, self.max_document_tokens)
@@ -80,6 +78,22 @@ class DocumentEncoder:
                 ids = ids[within < self.max_document_tokens]
             lengths = kept
         return self._with_boundaries(ids, lengths, cut_tokens, cut_documents)
+
+    def _check(self, ids: NDArray[Any], ends: NDArray[np.int64], lengths: NDArray[np.int64], documents: int) -> None:
+        """Trust no tokenizer: a wrong id would wrap, a wrong end would move tokens into another document."""
+        if len(ends) != documents or bool((lengths < 0).any()) or int(lengths.sum()) != len(ids):
+            raise TokenizerError(
+                f"the tokenizer gave {len(ids)} ids and {len(ends)} document ends for {documents} documents; wanted an "
+                "end for each, increasing up to the number of ids"
+            )
+        if not len(ids):
+            return
+        low, high = (int(ids.min()) if ids.dtype.kind == "i" else 0), int(ids.max())
+        if ids.dtype.kind not in "iu" or low < 0 or high >= self.tokenizer.vocab_size:
+            raise TokenIdError(
+                f"the tokenizer gave id {low if low < 0 else high} ({ids.dtype}), outside its vocabulary of "
+                f"{self.tokenizer.vocab_size} ids"
+            )
 
     def _with_boundaries(
         self, ids: NDArray[Any], lengths: NDArray[np.int64], cut_tokens: int, cut_documents: int

@@ -1,10 +1,12 @@
 """Running the jobs of a build: one after another in this process, or in worker processes."""
 
 import os
+import pickle
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -12,21 +14,16 @@ from types import TracebackType
 from typing import Any, Protocol, Self, cast
 
 from headrace.building.job import ShardJob, ShardOutcome, Tally, run_job
-from headrace.errors import BuildError
+from headrace.errors import BuildError, TokenizerError
 from headrace.tokenizers.base import BatchTokenizer
 
-__all__ = ["Engine", "PoolEngine", "SerialEngine", "available_cpus"]
+__all__ = ["Engine", "PoolEngine", "SerialEngine"]
 
 Counts = tuple[int, int, int, int]
 """Input bytes, documents, tokens and text bytes of one job so far."""
 OnProgress = Callable[[int, Counts], None]
 """Receives a job's index and its running counts."""
 OnOutcome = Callable[[ShardOutcome], None]
-
-
-def available_cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 class Engine(Protocol):
@@ -61,13 +58,21 @@ class PoolEngine:
     """Worker processes, each running one job at a time, the largest first.
 
     Args:
-        tokenizer: picklable; sent to each worker once.
+        tokenizer: picklable, of a module that workers can import; sent to each worker once.
         workers: how many at most.
         inherit: descriptors that workers keep open (the lock of the output folder).
+
+    Raises:
+        TokenizerError: the tokenizer cannot be pickled.
     """
 
     def __init__(self, tokenizer: BatchTokenizer, workers: int, inherit: Sequence[int] = ()) -> None:
-        self._tokenizer = tokenizer
+        try:
+            self._tokenizer = pickle.dumps(tokenizer)
+        except Exception as error:  # whatever the tokenizer's own code raises
+            raise TokenizerError(
+                f"{type(tokenizer).__name__} cannot be sent to worker processes ({error}); build with workers=1"
+            ) from error
         self._workers = workers
         self._inherit = tuple(inherit)
 
@@ -77,9 +82,9 @@ class PoolEngine:
         with _Workers(min(self._workers, len(jobs)), self._tokenizer, self._inherit) as workers:
             for worker in workers.all:
                 worker.start(waiting.popleft())
-            while busy := [worker for worker in workers.all if worker.job is not None]:
-                for ready in wait([worker.results for worker in busy]):
-                    worker = next(worker for worker in busy if worker.results is ready)
+            while busy := {worker.results: worker for worker in workers.all if worker.job is not None}:
+                for ready in wait(list(busy)):
+                    worker = busy[cast("Connection[Any, Any]", ready)]
                     kind, value = worker.receive()
                     if kind == "progress":
                         on_progress(worker.job_index, value)
@@ -105,7 +110,9 @@ class _Worker:
 
     def start(self, job: ShardJob) -> None:
         self.job = job
-        self.jobs.send(job)
+        # A worker that is gone is found when its answer is awaited, with all that it still had to say.
+        with suppress(BrokenPipeError):
+            self.jobs.send(job)
 
     def receive(self) -> tuple[str, Any]:
         try:
@@ -123,7 +130,7 @@ class _Worker:
 class _Workers:
     """The processes; leaving the context ends them all."""
 
-    def __init__(self, count: int, tokenizer: BatchTokenizer, inherit: tuple[int, ...]) -> None:
+    def __init__(self, count: int, tokenizer: bytes, inherit: tuple[int, ...]) -> None:
         self.all: list[_Worker] = []
         self._count = count
         self._tokenizer = tokenizer
@@ -136,8 +143,10 @@ class _Workers:
             for _ in range(self._count):
                 self.all.append(self._spawn(self._life[0]))
             for worker in self.all:
-                worker.jobs.send(self._tokenizer)
+                with suppress(BrokenPipeError):  # as in `_Worker.start`
+                    worker.jobs.send_bytes(self._tokenizer)
         except BaseException:
+            self._kill()
             self._end()
             raise
         return self
@@ -146,9 +155,12 @@ class _Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            for worker in self.all:
-                worker.process.kill()
+            self._kill()
         self._end()
+
+    def _kill(self) -> None:
+        for worker in self.all:
+            worker.process.kill()
 
     def _end(self) -> None:
         for worker in self.all:

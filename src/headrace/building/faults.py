@@ -1,7 +1,8 @@
 """Documents that were not kept: recorded, reported many at once, and judged when there are too many."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
@@ -12,8 +13,8 @@ from headrace.sources.compressed import open_stream
 __all__ = [
     "CHECK_BYTES",
     "EMPTY",
+    "BadDocumentsError",
     "DropLog",
-    "bad_documents_error",
     "check_sources",
     "fields_hint",
     "look_on",
@@ -38,37 +39,58 @@ def look_on(batches: Iterator[DocumentBatch], limit: int) -> tuple[list[Drop], b
     return found, False
 
 
-def check_sources(shards: Iterator[SourceShard], text_field: str, limit: int = CHECK_BYTES) -> list[Drop]:
-    """Read without encoding, for faults only, until `limit` bytes or enough of them; a damaged file is one fault."""
+def check_sources(shards: Iterable[SourceShard], text_field: str, limit: int = CHECK_BYTES) -> tuple[list[Drop], bool]:
+    """Read without encoding, for faults only, until `limit` bytes or enough of them; a damaged file is one fault.
+
+    Returns:
+        The faults, and whether reading stopped before the end.
+    """
     found: list[Drop] = []
     for shard in shards:
+        if limit <= 0 or len(found) > MAX_LISTED:
+            return found, True
         try:
             more, cut = look_on(read_shard(shard, text_field=text_field), limit)
         except SourceError as error:
             more, cut = [Drop(shard.files[0].label, -1, 0, error.summary)], False
         found += more
         limit -= shard.size
-        if cut or limit <= 0 or len(found) > MAX_LISTED:
-            break
-    return found
+        if cut:
+            return found, True
+    return found, False
 
 
-def bad_documents_error(drops: list[Drop], *, complete: bool, hint: str = "") -> SourceError:
-    """The error of a build that stops at bad documents."""
-    count = f"{len(drops)}" if complete else f"at least {len(drops)}"
-    return SourceError(
-        f"{count} bad document{'s' * (len(drops) != 1)}; nothing was published. Mend them, or build with "
-        f"--on-bad-input skip to leave them out and count them{hint}",
-        problems=places(drops),
-    )
+class BadDocumentsError(SourceError):
+    """Bad documents stop a build.
+
+    Args:
+        drops: the first of them.
+        count: how many were found.
+        complete: whether everything was read, so that there are no more.
+        hint: added to the message.
+    """
+
+    def __init__(self, drops: Sequence[Drop], count: int, *, complete: bool, hint: str = "") -> None:
+        self.drops = tuple(drops)
+        self.count = count
+        self.complete = complete
+        self.hint = hint
+        super().__init__(
+            f"{'' if complete else 'at least '}{count} bad document{'s' * (count != 1)}; nothing was published. Mend "
+            f"them, or build with --on-bad-input skip to leave them out and count them{hint}",
+            problems=places(drops),
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), complete=self.complete, hint=self.hint), (self.drops, self.count)
 
 
-def places(drops: list[Drop]) -> list[Problem]:
+def places(drops: Sequence[Drop]) -> list[Problem]:
     """Drops as the problems of an error."""
     return [Problem(drop.place, drop.reason + (f" (byte {drop.byte})" if drop.row >= 0 else "")) for drop in drops]
 
 
-def fields_hint(shard: SourceShard, drops: list[Drop]) -> str:
+def fields_hint(shard: SourceShard, drops: Sequence[Drop]) -> str:
     """Which fields the lines do have, where the one asked for is missing from them."""
     lacking = next((drop for drop in drops if drop.reason.startswith("no field")), None)
     if lacking is None:
@@ -90,10 +112,11 @@ def fields_hint(shard: SourceShard, drops: list[Drop]) -> str:
 
 
 class DropLog:
-    """Every document that was not kept, as JSON lines in a file (none if all were); the first few in memory, too."""
+    """Every document that was not kept, as JSON lines in a file (none if all were); the first few bad ones in memory."""
 
     def __init__(self, path: Path) -> None:
         self.first: list[Drop] = []
+        """Empty documents left out: they are no fault."""
         self._path = path
         self._file: IO[str] | None = None
 
@@ -116,4 +139,6 @@ class DropLog:
             line = None if drop.row < 0 else drop.row + 1
             row = {"file": drop.path, "line": line, "byte": drop.byte, "reason": drop.reason}
             self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        self.first += drops[: max(MAX_LISTED + 1 - len(self.first), 0)]
+        if len(self.first) <= MAX_LISTED:
+            bad = [drop for drop in drops if drop.reason != EMPTY]
+            self.first += bad[: MAX_LISTED + 1 - len(self.first)]

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.building.encode import DocumentEncoder
-from headrace.building.faults import CHECK_BYTES, EMPTY, DropLog, bad_documents_error, fields_hint, look_on, places
+from headrace.building.faults import CHECK_BYTES, EMPTY, BadDocumentsError, DropLog, fields_hint, look_on, places
 from headrace.building.lane import Lane
-from headrace.building.pipeline import Origins, RollingShards
+from headrace.building.rolling import Origins, RollingShards
 from headrace.errors import SourceError
 from headrace.manifest import ShardEntry, SourceEntry
 from headrace.sources import BadInput, DocumentBatch, Drop, SourceFile, SourceShard, read_shard
@@ -78,7 +78,7 @@ class ShardOutcome:
     cut_tokens: int
     text_bytes: int
     drops: tuple[Drop, ...]
-    """The first few that were not kept; all of them are in the sidecar."""
+    """The first few bad ones; all that were not kept are listed in `dropped_path`."""
 
 
 @dataclass(slots=True)
@@ -200,7 +200,7 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
         log.add(batch.drops)
         if tally.faults:
             if options.on_bad_input == BadInput.ERROR:
-                raise _bad_documents(job.shard, log.first, batches)
+                raise _bad_documents(job.shard, tally, log.first, batches)
             _judge(job, tally, log.first)
         if batch.texts:
             encoded = encoder.encode(batch.texts)
@@ -238,12 +238,13 @@ def _judge(job: ShardJob, tally: Tally, first: list[Drop]) -> None:
         )
 
 
-def _bad_documents(shard: SourceShard, first: list[Drop], rest: Iterator[DocumentBatch]) -> SourceError:
+def _bad_documents(
+    shard: SourceShard, tally: Tally, first: list[Drop], rest: Iterator[DocumentBatch]
+) -> BadDocumentsError:
     """Read on for a while, so that one run reports many faults."""
-    found = [drop for drop in first if drop.reason != EMPTY]
     more, cut = look_on(rest, CHECK_BYTES)
-    found += more
-    return bad_documents_error(found, complete=not cut, hint=fields_hint(shard, found))
+    found = [*first, *more]
+    return BadDocumentsError(found, tally.faults, complete=not cut, hint=fields_hint(shard, found))
 
 
 class SourceHashes:

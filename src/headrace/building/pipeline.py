@@ -1,119 +1,27 @@
 """Documents -> tokenizer -> shards: the part of a build that one process does."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from headrace.building.encode import DocumentEncoder, EncodedBatch
-from headrace.errors import BuildError, TokenizerError, WriterError
-from headrace.manifest import INDEX_NAME, Manifest, ShardEntry
-from headrace.storage.atomic import fresh_name, publish, write_bytes
+from headrace.building.encode import DocumentEncoder
+from headrace.building.output import publish_corpus, refuse_foreign_tokenizer
+from headrace.building.rolling import RollingShards
+from headrace.errors import TokenizerError, WriterError
+from headrace.manifest import INDEX_NAME, Manifest, ShardEntry, dtype_name_for
+from headrace.storage.atomic import fsync_folder
+from headrace.storage.hdf5_corpus import checked_layout, extents_of
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.tokenizers.base import BatchTokenizer
 from headrace.tokenizers.load import resolve_boundary
 
-__all__ = ["DEFAULT_CHUNK_SIZE", "Origins", "RollingShards", "ShardedTokenizationPipeline", "pack_documents"]
+__all__ = ["DEFAULT_CHUNK_SIZE", "ShardedTokenizationPipeline", "pack_documents"]
 
 DEFAULT_CHUNK_SIZE = 65536
 """Tokens a chunk."""
 _BATCH_BYTES = 1 << 21
 """UTF-8 bytes of documents encoded at once."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Origins:
-    """Where the documents of a batch come from: three arrays of one length."""
-
-    rows: NDArray[np.uint64]
-    offsets: NDArray[np.uint64]
-    files: NDArray[np.uint32]
-
-
-class RollingShards:
-    """Writes documents into one shard after another, each published under its final name when it is whole.
-
-    A shard is closed at the first document end at or after `shard_tokens`. Nothing is created before the first document.
-
-    Args:
-        name: shard id of the k-th shard.
-        folder: where the shards go.
-        create: opens the writer of a shard at a path.
-        shard_tokens: tokens after which a shard ends; None for one shard.
-        published: is called with each whole shard.
-    """
-
-    def __init__(
-        self,
-        name: Callable[[int], str],
-        folder: Path,
-        create: Callable[[Path], HDF5ShardWriter],
-        *,
-        shard_tokens: int | None = None,
-        published: Callable[[ShardEntry], None] = lambda _: None,
-    ) -> None:
-        self._name = name
-        self._folder = folder
-        self._create = create
-        self._shard_tokens = shard_tokens
-        self._published = published
-        self._writer: HDF5ShardWriter | None = None
-        self._partial = folder
-        self._stack = ExitStack()
-        self.entries: list[ShardEntry] = []
-
-    def add(self, batch: EncodedBatch, origins: Origins | None = None) -> None:
-        """Append whole documents, rolling over as often as they need."""
-        start, ends = 0, batch.ends
-        while start < len(ends):
-            writer = self._writer or self._begin()
-            base = int(ends[start - 1]) if start else 0
-            stop = len(ends)
-            if self._shard_tokens is not None:
-                room = self._shard_tokens - writer.token_count
-                stop = min(int(np.searchsorted(ends, base + room, side="left")) + 1, stop)
-            cut = slice(start, stop)
-            writer.add_documents(
-                batch.tokens[base : int(ends[stop - 1])],
-                ends[cut] - base,
-                rows=origins and origins.rows[cut],
-                offsets=origins and origins.offsets[cut],
-                files=origins and origins.files[cut],
-            )
-            if self._shard_tokens is not None and writer.token_count >= self._shard_tokens:
-                self.finish()
-            start = stop
-
-    def _begin(self) -> HDF5ShardWriter:
-        final = self._folder / f"{self._name(len(self.entries))}.h5"
-        # Unique to this attempt, so that a second one never meets the first one's file.
-        self._partial = fresh_name(final).with_suffix(".partial")
-        self._writer = self._stack.enter_context(self._create(self._partial))
-        return self._writer
-
-    def finish(self) -> None:
-        """Close and publish the open shard, if there is one."""
-        if self._writer is None:
-            return
-        shard_id = self._name(len(self.entries))
-        final = self._folder / f"{shard_id}.h5"
-        self._stack.close()
-        publish(self._partial, final)
-        entry = replace(self._writer.result(shard_id), path=str(final))
-        self._writer = None
-        self.entries.append(entry)
-        self._published(entry)
-
-    def abandon(self) -> None:
-        """Remove the unfinished shard, if there is one; published ones stay."""
-        if self._writer is not None:
-            self._stack.__exit__(BuildError, BuildError("abandoned"), None)
-            self._partial.unlink(missing_ok=True)
-            self._writer = None
 
 
 class ShardedTokenizationPipeline:
@@ -166,28 +74,43 @@ class ShardedTokenizationPipeline:
 
         Returns:
             Its entry, with `global_start` 0.
+
+        Raises:
+            WriterError: a shard id that is no plain file name, or a text in place of texts.
+            TokenizerError: a text that is not Unicode.
+            BuildError: the disk is full, or the file cannot be written.
         """
-        if not shard_id or shard_id.startswith(".") or "/" in shard_id or "\0" in shard_id:
-            raise WriterError(f"a shard id is a plain file name, not {shard_id!r}")
+        _check_shard(shard_id, documents)
         shards = RollingShards(lambda _: shard_id, self.output_dir, self._writer)
         try:
             for texts in self._batches(documents):
                 shards.add(self._encoder.encode(texts))
+            shards.create_empty()
             shards.finish()
         except BaseException:
             shards.abandon()
             raise
-        return shards.entries[0] if shards.entries else self._empty_shard(shard_id)
+        return shards.entries[0]
 
     def write_corpus(self, shards: Mapping[str, Iterable[str]]) -> list[ShardEntry]:
-        """Write every shard in the mapping's order, then `shards.json`.
+        """Write every shard in the mapping's order, then `shards.json`. A corpus that is there is replaced.
+
+        The old index goes first, so that whatever ends this early, no index tells of shards that are not its own.
 
         Args:
             shards: documents by shard id.
 
         Returns:
-            The entries, with absolute or given folder in their paths and their `global_start`.
+            The entries, with the output folder in their paths, and their `global_start`.
+
+        Raises:
+            OutputExistsError: a folder `tokenizer` that no build has left.
         """
+        for shard_id, documents in shards.items():
+            _check_shard(shard_id, documents)
+        refuse_foreign_tokenizer(self.output_dir)
+        (self.output_dir / INDEX_NAME).unlink(missing_ok=True)
+        fsync_folder(self.output_dir)
         entries: list[ShardEntry] = []
         start = 0
         for shard_id, documents in shards.items():
@@ -197,12 +120,13 @@ class ShardedTokenizationPipeline:
         manifest = Manifest(
             chunk_size=self.chunk_size,
             shards=tuple(replace(entry, path=Path(entry.path).name) for entry in entries),
-            dtype="uint16" if self._encoder.dtype.itemsize == 2 else "uint32",  # noqa: PLR2004  # bytes
+            dtype=dtype_name_for(self.tokenizer.vocab_size),
             vocab_size=self.tokenizer.vocab_size,
             boundary_token_id=self.boundary_token_id,
             tokenizer=self.tokenizer.ref,
         )
-        write_bytes(self.output_dir / INDEX_NAME, manifest.to_json())
+        extents = [extents_of(checked_layout(Path(entry.path), entry)) for entry in entries]
+        publish_corpus(self.output_dir, manifest, extents, self.tokenizer.files())
         return entries
 
     def _writer(self, path: Path) -> HDF5ShardWriter:
@@ -214,18 +138,12 @@ class ShardedTokenizationPipeline:
             tokenizer_sha256=self.tokenizer.ref.sha256,
         )
 
-    def _empty_shard(self, shard_id: str) -> ShardEntry:
-        final = self.output_dir / f"{shard_id}.h5"
-        partial = fresh_name(final).with_suffix(".partial")
-        with self._writer(partial) as writer:
-            pass
-        publish(partial, final)
-        return replace(writer.result(shard_id), path=str(final))
-
     def _batches(self, documents: Iterable[str]) -> Iterator[list[bytes]]:
         texts: list[bytes] = []
         size = 0
         for number, document in enumerate(documents):
+            if not isinstance(document, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
+                raise WriterError(f"document {number}: wanted a str, found {type(document).__name__}")
             try:
                 text = document.encode()
             except UnicodeEncodeError as error:
@@ -242,6 +160,13 @@ class ShardedTokenizationPipeline:
                 texts, size = [], 0
         if texts:
             yield texts
+
+
+def _check_shard(shard_id: str, documents: Iterable[str]) -> None:
+    if not shard_id or shard_id.startswith(".") or "/" in shard_id or not shard_id.isprintable():
+        raise WriterError(f"a shard id is a plain file name, not {shard_id!r}")
+    if isinstance(documents, str | bytes):
+        raise WriterError(f"shard {shard_id}: wanted an iterable of documents, found one {type(documents).__name__}")
 
 
 def pack_documents(

@@ -5,13 +5,17 @@ asked of the user. It ends when the parent does.
 """
 
 import os
+import pickle
+import signal
 import sys
 import threading
+import traceback
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.building.job import ShardJob, Tally, run_job
-from headrace.errors import HeadraceError
+from headrace.errors import BuildError, HeadraceError, TokenizerError
 
 if TYPE_CHECKING:
     from headrace.tokenizers.base import BatchTokenizer
@@ -20,21 +24,47 @@ __all__ = ["main"]
 
 
 def main(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]") -> None:
-    """Receive a tokenizer, then jobs until the pipe closes; send `(kind, value)` pairs."""
-    tokenizer = cast("BatchTokenizer", jobs.recv())
+    """Receive a pickled tokenizer, then jobs until the pipe closes; send `(kind, value)` pairs."""
+    with suppress(EOFError, BrokenPipeError):  # the parent is done, or gone
+        given = jobs.recv_bytes()
+        try:
+            tokenizer = cast("BatchTokenizer", pickle.loads(given))  # noqa: S301  # from the parent process
+        except Exception as error:  # noqa: BLE001  # whatever its modules raise
+            results.send(("error", TokenizerError(_not_loaded(error))))
+            return
+        _work(jobs, results, tokenizer)
 
+
+def _not_loaded(error: Exception) -> str:
+    return (
+        f"a worker process cannot load the tokenizer: {type(error).__name__}: {error}. Its class must be in a module that "
+        "can be imported, not in a script; else build with workers=1"
+    )
+
+
+def _work(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]", tokenizer: "BatchTokenizer") -> None:
     def report(tally: Tally) -> None:
         results.send(("progress", (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes)))
 
     while True:
-        try:
-            job: ShardJob = jobs.recv()
-        except EOFError:
-            return
+        job: ShardJob = jobs.recv()
         try:
             results.send(("outcome", run_job(job, tokenizer, report)))
-        except (HeadraceError, OSError) as error:
-            results.send(("error", error))
+        except BrokenPipeError:
+            return
+        except Exception as error:  # noqa: BLE001  # the parent raises it
+            results.send(("error", _portable(error)))
+
+
+def _portable(error: Exception) -> Exception:
+    """The error as the parent can have it; of an unexpected one, with where it came from."""
+    if not isinstance(error, HeadraceError | OSError):
+        error.add_note("in a worker process:\n" + traceback.format_exc())
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301  # our own
+    except Exception:  # noqa: BLE001  # whatever its class raises
+        return BuildError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _die_with_parent(life: int) -> None:
@@ -44,6 +74,7 @@ def _die_with_parent(life: int) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal; the parent sees to it
     jobs_fd, results_fd, life_fd = map(int, sys.argv[1:])
     threading.Thread(target=_die_with_parent, args=(life_fd,), daemon=True).start()
     main(Connection(jobs_fd, writable=False), Connection(results_fd, readable=False))

@@ -1,0 +1,165 @@
+"""Documents -> one published shard after another."""
+
+import os
+import re
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.building.encode import EncodedBatch
+from headrace.errors import BuildError, HeadraceError
+from headrace.manifest import ShardEntry
+from headrace.storage.atomic import fresh_name, publish
+from headrace.storage.hdf5_writer import HDF5ShardWriter
+
+__all__ = ["Origins", "RollingShards"]
+
+_SPARE_BYTES = 1 << 20
+"""Free disk space that a batch must leave: HDF5's own structures, and what other workers write meanwhile."""
+_ROW_BYTES = 32
+"""Of the document index, a document."""
+_HDF5_REASON = re.compile(r"error message = '([^']+)'")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origins:
+    """Where the documents of a batch come from: three arrays of one length."""
+
+    rows: NDArray[np.uint64]
+    offsets: NDArray[np.uint64]
+    files: NDArray[np.uint32]
+
+
+class RollingShards:
+    """Writes documents into one shard after another, each published under its final name when it is whole.
+
+    A shard is closed at the first document end at or after `shard_tokens`. Nothing is created before the first document.
+
+    Args:
+        name: shard id of the k-th shard.
+        folder: where the shards go.
+        create: opens the writer of a shard at a path.
+        shard_tokens: tokens after which a shard ends; None for one shard.
+        published: is called with each whole shard.
+    """
+
+    def __init__(
+        self,
+        name: Callable[[int], str],
+        folder: Path,
+        create: Callable[[Path], HDF5ShardWriter],
+        *,
+        shard_tokens: int | None = None,
+        published: Callable[[ShardEntry], None] = lambda _: None,
+    ) -> None:
+        self._name = name
+        self._folder = folder
+        self._create = create
+        self._shard_tokens = shard_tokens
+        self._published = published
+        self._writer: HDF5ShardWriter | None = None
+        self._partial = folder
+        self._stack = ExitStack()
+        self.entries: list[ShardEntry] = []
+
+    def add(self, batch: EncodedBatch, origins: Origins | None = None) -> None:
+        """Append whole documents, rolling over as often as they need.
+
+        Raises:
+            BuildError: the disk is full, or a file cannot be written.
+        """
+        start, ends = 0, batch.ends
+        while start < len(ends):
+            writer = self._writer or self._begin()
+            self._require_room(batch, writer)
+            base = int(ends[start - 1]) if start else 0
+            stop = len(ends)
+            if self._shard_tokens is not None:
+                room = self._shard_tokens - writer.token_count
+                stop = min(int(np.searchsorted(ends, base + room, side="left")) + 1, stop)
+            cut = slice(start, stop)
+            try:
+                writer.add_documents(
+                    batch.tokens[base : int(ends[stop - 1])],
+                    ends[cut] - base,
+                    rows=origins and origins.rows[cut],
+                    offsets=origins and origins.offsets[cut],
+                    files=origins and origins.files[cut],
+                )
+            except HeadraceError:
+                raise
+            except (OSError, RuntimeError, ValueError) as error:
+                raise self._not_written(error) from error
+            if self._shard_tokens is not None and writer.token_count >= self._shard_tokens:
+                self.finish()
+            start = stop
+
+    def _begin(self) -> HDF5ShardWriter:
+        final = self._folder / f"{self._name(len(self.entries))}.h5"
+        # Unique to this attempt, so that a second one never meets the first one's file.
+        fresh = fresh_name(final)
+        self._partial = fresh.with_name(f"{fresh.name}.partial")
+        try:
+            self._writer = self._stack.enter_context(self._create(self._partial))
+        except (OSError, RuntimeError) as error:
+            raise self._not_written(error) from error
+        return self._writer
+
+    def _require_room(self, batch: EncodedBatch, writer: HDF5ShardWriter) -> None:
+        """Stop before the disk is full: HDF5 can neither write nor close a file there."""
+        chunk = writer.chunk_size * batch.tokens.itemsize
+        wanted = batch.tokens.nbytes + _ROW_BYTES * len(batch.ends) + 2 * chunk + _SPARE_BYTES
+        disk = os.statvfs(self._folder)
+        if disk.f_bavail * disk.f_frsize < wanted:
+            raise BuildError(
+                f"{self._folder}: the disk is full: {disk.f_bavail * disk.f_frsize:,} bytes are free, the next documents "
+                f"need {wanted:,}; nothing was published"
+            )
+
+    def _not_written(self, error: Exception) -> BuildError:
+        found = _HDF5_REASON.search(str(error))
+        reason = found.group(1) if found else getattr(error, "strerror", None) or str(error)
+        name = f"{self._name(len(self.entries))}.h5"
+        return BuildError(f"{self._folder / name}: cannot be written: {reason}; nothing was published")
+
+    def create_empty(self) -> None:
+        """Begin a shard without documents, if none is open."""
+        if self._writer is None:
+            self._begin()
+
+    def finish(self) -> None:
+        """Close and publish the open shard, if there is one.
+
+        Raises:
+            BuildError: a file cannot be written.
+        """
+        if self._writer is None:
+            return
+        shard_id = self._name(len(self.entries))
+        final = self._folder / f"{shard_id}.h5"
+        try:
+            self._stack.close()
+            publish(self._partial, final)
+        except HeadraceError:
+            raise
+        except (OSError, RuntimeError, ValueError) as error:
+            raise self._not_written(error) from error
+        entry = replace(self._writer.result(shard_id), path=str(final))
+        self._writer = None
+        self.entries.append(entry)
+        self._published(entry)
+
+    def abandon(self) -> None:
+        """Remove the unfinished shard, if there is one; published ones stay."""
+        if self._writer is None:
+            return
+        # Emptied first: where the disk is full, HDF5 needs room to close the file, and crashes without it.
+        with suppress(OSError):
+            os.truncate(self._partial, 0)
+        self._stack.__exit__(BuildError, BuildError("abandoned"), None)
+        self._partial.unlink(missing_ok=True)
+        self._writer = None

@@ -1,6 +1,5 @@
 """`headrace build`."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -21,7 +20,7 @@ def build(
             metavar="SRC...", help="Files, folders and patterns; put -- before a path that begins with a dash."
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The corpus folder to make.")],
+    output: Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="The corpus folder to make.")],
     tokenizer: Annotated[
         str, typer.Option(help="'bytes', or a tokenizer.json, the folder it is in, or a hub name.")
     ] = "bytes",
@@ -37,7 +36,7 @@ def build(
     ] = None,
     bos: Annotated[bool, typer.Option("--bos", help="Begin each document with the tokenizer's BOS token.")] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; by default the CPUs this process may use.")
+        int | None, typer.Option(min=1, help="Processes; by default what this machine's CPUs and memory allow.")
     ] = None,
     shard_tokens: Annotated[
         int | None, typer.Option(min=1, help="End a shard with the first document that reaches this many tokens.")

@@ -1,6 +1,8 @@
 """The command's entry point, and what errors become."""
 
+import signal
 import sys
+from types import FrameType
 
 import typer
 
@@ -44,15 +46,27 @@ app.command()(show)
 
 
 def run() -> None:
-    """Run the command: exit code 0, 1 for a failure (its summary and places on stderr), 2 for wrong usage."""
+    """Run the command: exit code 0, 1 for a failure (its summary and places on stderr), 2 for wrong usage, 130 for ^C."""
+    interrupt = _Interrupt()
+    signal.signal(signal.SIGINT, interrupt)
     try:
         app()
-    except HeadraceError as error:
+    except (SystemExit, Exception) as error:
+        # A library that was interrupted may have turned that into an error of its own.
+        if interrupt.received:
+            sys.stderr.write("headrace: interrupted\n")
+            sys.exit(130)
+        if not isinstance(error, HeadraceError | OSError | ValueError):
+            raise
         print_error(error)
         sys.exit(1)
-    except (OSError, ValueError) as error:
-        print_error(error)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.stderr.write("headrace: interrupted\n")
-        sys.exit(130)
+
+
+class _Interrupt:
+    """Does as Python does on Ctrl-C, and remembers it."""
+
+    received = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.received = True
+        signal.default_int_handler(number, frame)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.terminal import JsonLines, print_error, print_rows, settings, size
+from headrace.cli.terminal import JsonLines, print_error, print_rows, printable, settings, size
 from headrace.errors import CorruptShardError, Problem
 from headrace.events import ignore
 
@@ -56,7 +56,7 @@ def _print_verdicts(reports: list["ShardReport"], *, quick: bool) -> None:
     for report in reports:
         counts[report.status] = counts.get(report.status, 0) + 1
     for report in reports[: settings.max_reported]:
-        sys.stdout.write(f"{report.shard_id}  {report.status}\n")
+        sys.stdout.write(printable(f"{report.shard_id}  {report.status}\n", sys.stdout))
     if len(reports) > settings.max_reported:
         sys.stdout.write(f"... and {len(reports) - settings.max_reported} more\n")
     total = ", ".join(f"{count:,} {status}" for status, count in counts.items()) or "no shards"
@@ -121,9 +121,13 @@ def _print_summary(summary: "CorpusSummary") -> None:
 
 def show(
     path: Corpus,
-    document: Annotated[int | None, typer.Option(metavar="N", help="A whole document, from 0.")] = None,
-    at: Annotated[int | None, typer.Option(metavar="TOKEN", help="The document around a token position.")] = None,
-    window: Annotated[int | None, typer.Option(metavar="START", help="The tokens from a position on.")] = None,
+    document: Annotated[int | None, typer.Option(metavar="N", min=0, help="A whole document, from 0.")] = None,
+    at: Annotated[
+        int | None, typer.Option(metavar="TOKEN", min=0, help="The document around a token position, from 0.")
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(metavar="START", min=0, help="The tokens from a position on, from 0.")
+    ] = None,
     length: Annotated[int, typer.Option(min=1, help="Tokens of a --window.")] = 256,
     tokenizer: Annotated[
         str | None, typer.Option(help="Decode with this one; by default the copy in the corpus.")
@@ -147,7 +151,7 @@ def show(
             stop = min(start + length, corpus.token_count)
         part = excerpt(corpus, start, stop, corpus_tokenizer(corpus, tokenizer))
     if json_object:
-        sys.stdout.write(json.dumps(_excerpt_json(part), ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(_excerpt_json(part)) + "\n")
     else:
         _print_excerpt(part, at)
 
@@ -169,7 +173,6 @@ def _excerpt_json(part: "Excerpt") -> dict[str, object]:
 
 def _print_excerpt(part: "Excerpt", at: int | None) -> None:
     out = sys.stdout
-    encoding = out.encoding or "utf-8"
     place = f", token {at}" if at is not None else ""
     out.write(f"tokens [{part.start}, {part.stop}){place}\n")
     for piece in part.pieces:
@@ -181,5 +184,4 @@ def _print_excerpt(part: "Excerpt", at: int | None) -> None:
                 where += f" from {location.source}:{location.line} (byte {location.byte})"
         body = piece.text if piece.text is not None else " ".join(map(str, piece.tokens.tolist()))
         end = "<|boundary|>" if piece.boundary else "<|end|>" if piece.ends else ""
-        text = f"-- {where}\n{body}{end}\n"
-        out.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        out.write(printable(f"-- {where}\n{body}{end}\n", out))

@@ -3,9 +3,10 @@
 import json
 import sys
 import time
+from collections import Counter
 from dataclasses import asdict
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TextIO
 
 from headrace.errors import HeadraceError
 from headrace.events import BuildFinished, BuildStarted, Event, Notice, Progress, ShardVerified, ShardWritten
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-__all__ = ["JsonLines", "ProgressDisplay", "print_error", "print_report", "settings"]
+__all__ = ["JsonLines", "ProgressDisplay", "print_error", "print_report", "print_rows", "printable", "settings", "size"]
 
 _LINE_SECONDS = 5.0
 """Between two lines of progress where stderr is no terminal."""
@@ -32,7 +33,7 @@ settings = Settings()
 def print_error(error: Exception) -> None:
     """A one-line summary on stderr, then at most `settings.max_reported` places."""
     if not isinstance(error, HeadraceError):
-        sys.stderr.write(f"headrace: {_printable(str(error))}\n")
+        sys.stderr.write(f"headrace: {printable(str(error), sys.stderr)}\n")
         return
     summary, *more = error.summary.split("\n")
     lines = [f"headrace: {summary}", *more]
@@ -40,12 +41,12 @@ def print_error(error: Exception) -> None:
     lines += [f"  {problem}" for problem in error.problems[:limit]]
     if len(error.problems) > limit:
         lines.append(f"  ... and {len(error.problems) - limit} more")
-    sys.stderr.write(_printable("\n".join(lines)) + "\n")
+    sys.stderr.write(printable("\n".join(lines), sys.stderr) + "\n")
 
 
-def _printable(text: str) -> str:
-    """Text that stderr can encode, whatever file names are made of."""
-    encoding = sys.stderr.encoding or "utf-8"
+def printable(text: str, stream: TextIO) -> str:
+    """Text that a stream can encode, whatever file names and documents are made of."""
+    encoding = stream.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
@@ -67,7 +68,7 @@ class ProgressDisplay:
         self._task: TaskID | None = None
         self._total = 0
         self._told = time.monotonic()
-        self._notices = 0
+        self._notices = Counter[str]()
 
     def __enter__(self) -> Self:
         return self
@@ -92,11 +93,11 @@ class ProgressDisplay:
             pass  # their sum is in the report
 
     def _notice(self, event: Notice) -> None:
-        self._notices += 1
-        if self._notices <= settings.max_reported:
-            sys.stderr.write(_printable(f"{event.kind}: {event.message}\n"))
-        elif self._notices == settings.max_reported + 1:
-            sys.stderr.write("... more of these; --max-reported shows them\n")
+        self._notices[event.kind] += 1
+        if self._notices[event.kind] <= settings.max_reported:
+            sys.stderr.write(printable(f"{event.kind}: {event.message}\n", sys.stderr))
+        elif self._notices[event.kind] == settings.max_reported + 1:
+            sys.stderr.write(f"{event.kind}: ... and more; --max-reported shows them\n")
 
     def _start(self, event: BuildStarted) -> None:
         self._total = event.input_bytes
@@ -137,7 +138,8 @@ class ProgressDisplay:
 
 def print_report(report: BuildFinished) -> None:
     """The closing report of a build, on stdout."""
-    dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items()) or "none"
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
+    dropped = f"{dropped} (listed in {report.output}/.headrace/dropped)" if dropped else "none"
     share = report.boundary_tokens / max(report.tokens, 1)
     rows = [
         ("documents", f"{report.documents_in:,} in, {report.documents:,} kept"),
@@ -158,10 +160,8 @@ def print_report(report: BuildFinished) -> None:
 def print_rows(rows: list[tuple[str, str]]) -> None:
     """Two aligned columns on stdout."""
     width = max(len(name) for name, _ in rows)
-    encoding = sys.stdout.encoding or "utf-8"
     for name, value in rows:
-        line = f"{name:<{width}}  {value}"
-        sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        sys.stdout.write(printable(f"{name:<{width}}  {value}\n", sys.stdout))
 
 
 def size(count: float) -> str:

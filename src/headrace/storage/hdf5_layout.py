@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 
 from headrace.errors import WriterError
 
-__all__ = ["ALIGNMENT", "FORMAT_VERSION", "GROWING", "Column", "ShardFile", "create_shard_file"]
+__all__ = [
+    "ALIGNMENT",
+    "FORMAT_VERSION",
+    "GROWING",
+    "Column",
+    "ShardFile",
+    "create_attributes",
+    "create_columns",
+    "create_file",
+    "create_shard_file",
+]
 
 FORMAT_VERSION = 2
 ALIGNMENT = 4096
@@ -89,42 +99,17 @@ def create_shard_file(
 
     No lock is taken: a reader that opens the name early would otherwise make the creation fail, and the name is fresh.
     """
-    file = h5py.File(
-        path, "x", libver="latest", alignment_threshold=ALIGNMENT, alignment_interval=ALIGNMENT, locking=False
-    )
+    file = create_file(path)
     try:
         tokens = file.create_dataset(dataset_name, (0,), dtype, maxshape=(None,), chunks=(chunk_size,))
-        attributes: dict[str, Any] = {
-            "format_version": np.uint64(FORMAT_VERSION),
-            "token_count": np.uint64(0),
-            "document_count": np.uint64(0),
-            "sha256": np.bytes_(GROWING),
-            "documents_sha256": np.bytes_(GROWING),
-            "boundary_token_id": np.uint64(boundary_token_id),
-            "vocab_size": np.uint64(vocab_size),
-            "tokenizer_sha256": np.array(tokenizer_sha256.encode("ascii"), dtype="S64"),
-        }
-        for name, value in attributes.items():
-            tokens.attrs.create(name, value)
-
-        documents = file.create_group("documents")
-
-        def column(name: str, dtype: str, chunk: int = DOCUMENTS_CHUNK) -> Column:
-            return Column(documents.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(chunk,)))
-
-        documents.create_dataset("files", data=_file_table(source_files))
-        crc32 = file.create_dataset("chunks/crc32", (0,), "<u4", maxshape=(None,), chunks=(CRC_CHUNK,))
-        columns = {
-            "ends": column("end", "<u8"),
-            "rows": column("source_row", "<u8"),
-            "bytes": column("source_byte", "<u8"),
-            "files": column("source_file", "<u4"),
-        }
+        create_attributes(
+            tokens, boundary_token_id=boundary_token_id, vocab_size=vocab_size, tokenizer_sha256=tokenizer_sha256
+        )
+        columns = create_columns(file, source_files)
         file.swmr_mode = True
         shard = ShardFile(
             file=file,
             tokens=Column(tokens),
-            crc32=Column(crc32),
             **columns,
             # HDF5 refuses SWMR mode while an attribute is open.
             token_count=Scalar(tokens, "token_count"),
@@ -138,6 +123,68 @@ def create_shard_file(
         path.unlink(missing_ok=True)
         raise
     return shard
+
+
+def create_file(path: Path) -> h5py.File:
+    """Create an HDF5 file, which must not exist, laid out as a shard is."""
+    return h5py.File(
+        path, "x", libver="latest", alignment_threshold=ALIGNMENT, alignment_interval=ALIGNMENT, locking=False
+    )
+
+
+def create_attributes(
+    tokens: h5py.Dataset,
+    *,
+    boundary_token_id: int,
+    vocab_size: int,
+    tokenizer_sha256: str = "",
+    token_count: int = 0,
+    document_count: int = 0,
+    sha256: bytes = GROWING,
+    documents_sha256: bytes = GROWING,
+) -> None:
+    """Give the token data set its attributes; by default those of a shard that begins to grow."""
+    attributes: dict[str, Any] = {
+        "format_version": np.uint64(FORMAT_VERSION),
+        "token_count": np.uint64(token_count),
+        "document_count": np.uint64(document_count),
+        "sha256": np.bytes_(sha256),
+        "documents_sha256": np.bytes_(documents_sha256),
+        "boundary_token_id": np.uint64(boundary_token_id),
+        "vocab_size": np.uint64(vocab_size),
+        "tokenizer_sha256": np.array(tokenizer_sha256.encode("ascii"), dtype="S64"),
+    }
+    for name, value in attributes.items():
+        tokens.attrs.create(name, value)
+
+
+def create_columns(file: h5py.File, source_files: Sequence[str], *, crc_fill: int = 0) -> dict[str, Column]:
+    """Create the document columns and the table of checksums, all empty.
+
+    Args:
+        file: a new shard.
+        source_files: labels of the source files.
+        crc_fill: the checksum of chunks that none is written for.
+
+    Returns:
+        The columns by their names in `ShardFile`.
+    """
+    documents = file.create_group("documents")
+
+    def column(name: str, dtype: str) -> Column:
+        return Column(documents.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(DOCUMENTS_CHUNK,)))
+
+    documents.create_dataset("files", data=_file_table(source_files))
+    crc32 = file.create_dataset(
+        "chunks/crc32", (0,), "<u4", maxshape=(None,), chunks=(CRC_CHUNK,), fillvalue=crc_fill or None
+    )
+    return {
+        "ends": column("end", "<u8"),
+        "rows": column("source_row", "<u8"),
+        "bytes": column("source_byte", "<u8"),
+        "files": column("source_file", "<u4"),
+        "crc32": Column(crc32),
+    }
 
 
 def _file_table(source_files: Sequence[str]) -> NDArray[np.bytes_]:

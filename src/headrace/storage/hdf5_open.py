@@ -1,5 +1,7 @@
 """Opening an HDF5 file to read, and saying what HDF5 meant when it refuses."""
 
+import os
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +17,10 @@ from headrace.errors import (
     UnreadableShardError,
 )
 
-__all__ = ["naming", "open_file", "open_shard"]
+__all__ = ["naming", "open_file", "open_shard", "system_failure"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_ERRNO = re.compile(r"errno = ([1-9]\d*)")
 _LOCKING = (False, None, True, "best-effort")
 """No lock is wanted; the others are for a file that this process holds open already, whose handles must agree."""
 
@@ -104,8 +107,15 @@ def _explain(path: Path, error: OSError) -> HeadraceError:
     return _damaged(path, error)
 
 
+def system_failure(path: Path, error: BaseException) -> OSError | None:
+    """What the system reported where h5py wraps it in an error of its own (`RuntimeError` for a full disk); else None."""
+    found = _ERRNO.search(str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1])), str(path)) if found else None
+
+
 def _damaged(path: Path, error: Exception) -> HeadraceError:
     text = str(error)
-    if "errno = " in text:  # the system failed, not the bytes
-        return UnreadableShardError(f"{path}: cannot be read: {text}")
+    failure = system_failure(path, error)
+    if failure:
+        return UnreadableShardError(f"{path}: cannot be read: {failure.strerror}")
     return CorruptShardError(f"{path}: is damaged: HDF5 says {type(error).__name__}: {text}")

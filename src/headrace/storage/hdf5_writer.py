@@ -3,8 +3,8 @@
 import hashlib
 import operator
 import zlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +16,7 @@ from headrace.errors import TokenIdError, WriterError
 from headrace.manifest import ShardEntry, dtype_name_for, is_sha256
 from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder
 from headrace.storage.hdf5_layout import ShardFile, create_shard_file
+from headrace.storage.hdf5_open import system_failure
 from headrace.storage.incoming import Origins, PendingDocuments, checked_ends, checked_tokens
 
 __all__ = ["HDF5ShardWriter"]
@@ -47,6 +48,7 @@ class HDF5ShardWriter:
     Raises:
         WriterError: (a ValueError) for arguments or calls that would lose or blur documents.
         TokenIdError: (a ValueError) for an id that is negative or not below `vocab_size`.
+        OSError: the disk is full, or fails; the writer then takes no more.
     """
 
     def __init__(
@@ -128,11 +130,8 @@ class HDF5ShardWriter:
         if self._whole:
             return
         self._writing()
-        try:
+        with self._abandoning():
             self._finish()
-        except BaseException:
-            self._abandon()
-            raise
 
     def _finish(self) -> None:
         shard = self._writing()
@@ -151,6 +150,18 @@ class HDF5ShardWriter:
         fsync_file(self.path)
         fsync_folder(self.path.parent)
         self._whole = True
+
+    @contextmanager
+    def _abandoning(self) -> Generator[None]:
+        """Take no more once a write has failed: what was counted is not in the file."""
+        try:
+            yield
+        except BaseException as error:
+            self._abandon()
+            failure = system_failure(self.path, error)
+            if failure:
+                raise failure from error
+            raise
 
     def _abandon(self) -> None:
         """Close the file as it is: a growing shard, which readers refuse."""
@@ -284,12 +295,9 @@ class HDF5ShardWriter:
                 chunk = self._buffer
             at += size - self._buffered
             self._buffered = 0
-            try:
+            with self._abandoning():
                 self._write_chunk(chunk)
                 self._flush()
-            except BaseException:
-                self._abandon()  # what was counted is not in the file
-                raise
         rest = len(tokens) - at
         self._buffer[self._buffered : self._buffered + rest] = tokens[at:]
         self._buffered += rest

@@ -1,0 +1,87 @@
+"""Small corpora on disk, of tokens that a test chooses."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headrace.manifest import INDEX_NAME, Manifest, ShardEntry, TokenizerRef, dtype_name_for
+from headrace.storage.atomic import write_bytes
+from headrace.storage.extents import ExtentTable, ShardExtents
+from headrace.storage.hdf5_corpus import SIDECAR, checked_layout, extents_of
+from headrace.storage.hdf5_writer import HDF5ShardWriter
+
+__all__ = ["line_of", "random_documents", "small_corpus"]
+
+
+def small_corpus(
+    folder: str | Path,
+    shards: Sequence[Sequence[ArrayLike]],
+    *,
+    chunk_size: int = 64,
+    vocab_size: int = 257,
+    boundary_token_id: int = 0,
+    tokenizer: TokenizerRef | None = None,
+    sidecar: bool = True,
+) -> Path:
+    """Write a corpus as a build leaves it: shards, `shards.json` and, if asked, the sidecar.
+
+    Args:
+        folder: created if it is not there.
+        shards: the documents of each shard, as token ids without the boundary, which is added; a shard may be empty.
+        chunk_size: tokens a chunk.
+        vocab_size: decides the dtype.
+        boundary_token_id: ends each document.
+        tokenizer: what the manifest says of it.
+        sidecar: write the extents.
+
+    Returns:
+        The folder.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    entries: list[ShardEntry] = []
+    extents: list[ShardExtents] = []
+    start = 0
+    for number, documents in enumerate(shards):
+        path = folder / f"{number:06d}-0000-0000.h5"
+        with HDF5ShardWriter(path, chunk_size, vocab_size=vocab_size, boundary_token_id=boundary_token_id) as writer:
+            for document in documents:
+                writer.add_document(document)
+                writer.add_boundary()
+        entry = writer.result(path.stem)
+        extents.append(extents_of(checked_layout(path, entry)))
+        entries.append(replace(entry, path=path.name, global_start=start))
+        start += entry.token_count
+    manifest = Manifest(
+        chunk_size=chunk_size,
+        shards=tuple(entries),
+        dtype=dtype_name_for(vocab_size),
+        vocab_size=vocab_size,
+        boundary_token_id=boundary_token_id,
+        tokenizer=tokenizer,
+    )
+    if sidecar:
+        (folder / SIDECAR).parent.mkdir(exist_ok=True)
+        write_bytes(folder / SIDECAR, ExtentTable.build(extents).to_bytes(manifest.fingerprint.hex))
+    write_bytes(folder / INDEX_NAME, manifest.to_json())
+    return folder
+
+
+def random_documents(
+    seed: int, counts: Sequence[int], *, longest: int = 60, vocab_size: int = 257
+) -> list[list[NDArray[np.int64]]]:
+    """Documents of 1 to `longest` random ids from 1 on; `counts[i]` of them for shard i."""
+    random = np.random.default_rng(seed)
+    return [[random.integers(1, vocab_size, random.integers(1, longest + 1)) for _ in range(count)] for count in counts]
+
+
+def line_of(
+    shards: Sequence[Sequence[ArrayLike]], *, boundary_token_id: int = 0
+) -> tuple[NDArray[np.int64], list[int]]:
+    """What `small_corpus` must serve: all tokens, and each document's length, boundary included."""
+    documents = [[*np.asarray(document).tolist(), boundary_token_id] for shard in shards for document in shard]
+    tokens = np.array([token for document in documents for token in document], dtype=np.int64)
+    return tokens, [len(document) for document in documents]

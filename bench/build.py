@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--megabytes", type=int, default=200, help="text to tokenize, in 10**6 bytes")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
+    corpora.compile_package()
     corpus = collect(options.megabytes)
     vocabulary = corpora.gpt2()
     output = OUT / "build"

@@ -1,5 +1,6 @@
 """What the benchmarks read and build with: the GPT-2 vocabulary, and corpora built by the command itself."""
 
+import compileall
 import json
 import shutil
 import sys
@@ -9,7 +10,16 @@ from pathlib import Path
 from corpus import OUT
 from harness import Process, run_process
 
+import headrace
 from headrace.testing.gpt2 import write_gpt2
+
+
+def compile_package() -> None:
+    """Compile headrace to bytecode, as its installation from a wheel does.
+
+    From a source tree, and where PYTHONDONTWRITEBYTECODE is set, every process would compile it anew.
+    """
+    compileall.compile_dir(Path(headrace.__file__).parent, quiet=1)
 
 
 def gpt2() -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from checks import Check, print_checks, print_table, records
+from corpora import compile_package
 from corpus import OUT
 from harness import interleave, ratios, run_process, save, summary
 from headrace.testing.sparse import sparse_corpus
@@ -72,6 +73,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare the way to the first batch with `import numpy`.")
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
+    compile_package()
     paths = sparse_corpora(OUT)
 
     def seconds(code: str, *arguments: Path) -> float:

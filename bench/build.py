@@ -12,8 +12,9 @@ from pathlib import Path
 
 import corpora
 from checks import Check, print_checks, print_table, records
-from corpus import OUT, collect
 from harness import Process, interleave, ratios, run_process, save, summary
+
+from corpus import OUT, collect
 
 LIMIT = 0.8
 HERE = Path(__file__).parent

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from corpus import OUT
 from harness import Process, run_process
 
 import headrace
+from corpus import OUT
 from headrace.testing.gpt2 import write_gpt2
 
 

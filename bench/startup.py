@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from checks import Check, print_checks, print_table, records
 from corpora import compile_package
-from corpus import OUT
 from harness import interleave, ratios, run_process, save, summary
+
+from corpus import OUT
 from headrace.testing.sparse import sparse_corpus
 
 SIZES = (10**6, 10**12)

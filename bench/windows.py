@@ -28,11 +28,11 @@ import corpora
 import h5py
 import numpy as np
 from checks import Check, print_checks, print_table, records
-from corpus import OUT, Corpus, collect
 from harness import interleave, ratios, run_process, save, summary
 from numpy.typing import NDArray
 
 import headrace
+from corpus import OUT, Corpus, collect
 from headrace.loading.loader import BLOCK_STEPS
 
 ROWS, WINDOW = 64, 1024

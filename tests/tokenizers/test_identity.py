@@ -8,7 +8,7 @@ import pytest
 from headrace.testing.gpt2 import gpt2_tokenizer_json
 from headrace.tokenizers.identity import identity_sha256, parse_tokenizer_json
 
-GPT2_SHA256 = "8b48fa0e34807345869de924d4df9944682b04651a1d6062a8e2d6eafb11e660"
+GPT2_SHA256 = "33940f96fd5cf555b0844fcb077f3bea6092ff59d190b10167950c6be814c0c9"
 
 
 def sha256(document: dict) -> str:

@@ -2,10 +2,11 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from headrace.building.check import ReferenceCheck, sample_texts
 from headrace.building.engine import Counts, Engine, PoolEngine, SerialEngine
 from headrace.building.faults import BadDocumentsError, check_sources
 from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
@@ -14,17 +15,13 @@ from headrace.building.outcome import closing_report, make_manifest, nothing_kep
 from headrace.building.output import OutputFolder
 from headrace.building.pipeline import DEFAULT_CHUNK_SIZE
 from headrace.corpus import open_corpus
-from headrace.errors import MAX_LISTED, BuildError, CorruptShardError, Problem, SourceError
+from headrace.errors import MAX_LISTED, BuildError, CorruptShardError, Problem
 from headrace.events import BuildFinished, BuildStarted, Notice, Progress, ShardWritten, Subscriber, ignore
-from headrace.sources import BadInput, Discovery, SourceShard, discover, read_shard
+from headrace.sources import BadInput, Discovery, discover
 from headrace.tokenizers.base import BatchTokenizer
 from headrace.tokenizers.load import load_tokenizer, resolve_bos, resolve_boundary
 
 __all__ = ["build"]
-
-CHECK_SAMPLE_BYTES = 256 * 1024
-"""Text compared with the tokenizer's reference implementation before a build."""
-_SAMPLED_SOURCES = 16
 
 
 def build(
@@ -110,9 +107,9 @@ def build(
         max_bad=max_bad,
         keep_empty=keep_empty,
     )
-    loaded.check(list(_sample(found.shards, options)))
     count = min(workers or default_workers(), len(found.shards))
-    with OutputFolder(Path(output).absolute()) as folder:
+    sample = list(sample_texts(found.shards, options.text_field))
+    with OutputFolder(Path(output).absolute()) as folder, ReferenceCheck(loaded, sample) as check:
         on_event(
             BuildStarted(
                 output=str(output),
@@ -123,7 +120,8 @@ def build(
             )
         )
         engine: Engine = SerialEngine(loaded) if count == 1 else PoolEngine(loaded, count, (folder.lock,))
-        outcomes = _run(engine, found, options, folder.path, _Teller(on_event, started))
+        outcomes = _run(engine, found, options, folder.path, _Teller(on_event, started, check))
+        check.finish()
         manifest = make_manifest(outcomes, loaded, options)
         if not manifest.total_documents:
             raise BuildError(nothing_kept(outcomes))
@@ -174,36 +172,19 @@ def _tell_drops(outcomes: Sequence[ShardOutcome], on_event: Subscriber) -> None:
             on_event(Notice(kind="dropped", message=str(drop)))
 
 
-def _sample(shards: Sequence[SourceShard], options: ContentOptions) -> Iterator[bytes]:
-    """Up to 256 KiB of text, spread over the sources, for the check of the tokenizer."""
-    step = max(len(shards) // _SAMPLED_SOURCES, 1)
-    chosen = shards[::step][:_SAMPLED_SOURCES]
-    each = CHECK_SAMPLE_BYTES // max(len(chosen), 1)
-    for shard in chosen:
-        room = each
-        # A damaged source is reported by the build itself, with its place among the others.
-        try:
-            batch = next(read_shard(shard, text_field=options.text_field, on_bad_input="skip"), None)
-        except SourceError:
-            continue
-        for text in batch.texts if batch else ():
-            if room <= 0:
-                break
-            yield text if len(text) <= room else text[:room].decode("utf-8", "ignore").encode()
-            room -= len(text)
-
-
 class _Teller:
     """Turns what the engine reports into events."""
 
-    def __init__(self, on_event: Subscriber, started: float) -> None:
+    def __init__(self, on_event: Subscriber, started: float, check: ReferenceCheck) -> None:
         self._tell = on_event
+        self._check = check
         self._started = started
         self._counts: dict[int, Counts] = {}
         self._sums = [0, 0, 0, 0]
         self.outcomes: dict[int, ShardOutcome] = {}
 
     def progress(self, index: int, counts: Counts) -> None:
+        self._check.poll()
         before = self._counts.get(index, (0, 0, 0, 0))
         self._counts[index] = counts
         self._sums = [total + new - old for total, new, old in zip(self._sums, counts, before, strict=True)]

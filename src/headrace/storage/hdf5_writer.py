@@ -2,6 +2,7 @@
 
 import hashlib
 import operator
+import os
 import zlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -145,8 +146,8 @@ class HDF5ShardWriter:
         shard.sha256.set(self._sha256.hexdigest().encode())
         shard.documents_sha256.set(self._ends_sha256.hexdigest().encode())
         shard.file.flush()
-        self._shard = None
         shard.file.close()
+        self._shard = None
         fsync_file(self.path)
         fsync_folder(self.path.parent)
         self._whole = True
@@ -157,8 +158,12 @@ class HDF5ShardWriter:
         try:
             yield
         except BaseException as error:
-            self._abandon()
             failure = system_failure(self.path, error)
+            if failure and self._shard is not None:
+                # Where the disk is full, HDF5 needs room to close a file, and crashes later without it.
+                with suppress(OSError):
+                    os.truncate(self.path, 0)
+            self._abandon()
             if failure:
                 raise failure from error
             raise

@@ -83,7 +83,7 @@ def build(
         CorruptShardError: `validate` found a fault.
     """
     started = time.monotonic()
-    _check_numbers(workers, chunk_tokens, shard_tokens, max_document_tokens, max_bad)
+    _check_options(workers, chunk_tokens, shard_tokens, max_document_tokens, on_bad_input, max_bad)
     if not os.fspath(output):
         raise BuildError("the output is an empty path; wanted a folder")
     given = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
@@ -135,11 +135,12 @@ def build(
     return report
 
 
-def _check_numbers(
+def _check_options(
     workers: int | None,
     chunk_tokens: int,
     shard_tokens: int | None,
     max_document_tokens: int | None,
+    on_bad_input: str,
     max_bad: float,
 ) -> None:
     problems = [
@@ -152,6 +153,8 @@ def _check_numbers(
         )
         if value is not None and (type(value) is not int or value < 1)
     ]
+    if on_bad_input not in set(BadInput):
+        problems.append(Problem("on_bad_input", f"wanted error, skip or replace, found {on_bad_input!r}"))
     if not 0 <= max_bad <= 1:
         problems.append(Problem("max_bad", f"wanted a fraction from 0 to 1, found {max_bad!r}"))
     if problems:

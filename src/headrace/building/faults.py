@@ -87,7 +87,14 @@ class BadDocumentsError(SourceError):
 
 def places(drops: Sequence[Drop]) -> list[Problem]:
     """Drops as the problems of an error."""
-    return [Problem(drop.place, drop.reason + (f" (byte {drop.byte})" if drop.row >= 0 else "")) for drop in drops]
+    return [_problem(drop) for drop in drops]
+
+
+def _problem(drop: Drop) -> Problem:
+    name = f"{drop.path}: "
+    if drop.reason.startswith(name):  # a damaged file, in the words of its own error
+        return Problem(drop.path, drop.reason.removeprefix(name))
+    return Problem(drop.place, drop.reason + (f" (byte {drop.byte})" if drop.row >= 0 else ""))
 
 
 def fields_hint(shard: SourceShard, drops: Sequence[Drop]) -> str:

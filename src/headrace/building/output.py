@@ -70,8 +70,8 @@ class OutputFolder:
             with suppress(OSError):  # what cannot be removed is no reason to hide what went wrong
                 self._remove_leftovers()
                 if self._made_tokenizer:
-                    shutil.rmtree(self.path / TOKENIZER_FOLDER)
-                shutil.rmtree(self.private)
+                    shutil.rmtree(self.path / TOKENIZER_FOLDER, ignore_errors=True)
+                shutil.rmtree(self.private, ignore_errors=True)
                 if self._made:
                     self.path.rmdir()
         os.close(self.lock)
@@ -82,8 +82,6 @@ class OutputFolder:
             try:
                 self.private.mkdir(parents=True, exist_ok=True)
                 self.lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            except FileExistsError as error:
-                raise OutputExistsError(f"{self.path}: is a file; wanted a folder for the corpus") from error
             except OSError as error:
                 raise BuildError(f"{self.path}: cannot be written: {error.strerror}") from error
             try:
@@ -113,6 +111,8 @@ class OutputFolder:
             raise
 
     def _refuse_what_is_there(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise OutputExistsError(f"{self.path}: is a file; wanted a folder for the corpus")
         refuse_foreign_tokenizer(self.path)
         if (self.path / INDEX_NAME).exists():
             raise OutputExistsError(

@@ -1,0 +1,239 @@
+"""A build that ends early leaves the old state or the new one, nothing between; the same command then succeeds."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace.building import build as build_module
+from headrace.building.output import OutputFolder
+from headrace.errors import BuildError, OutputExistsError, SourceError
+
+SCRIPT = Path(__file__).with_name("killed_at_every_step.py")
+
+
+@pytest.fixture
+def sources(tmp_path, write_jsonl) -> Path:
+    """Two sources, one with a bad line, so that a log of drops is written as well."""
+    write_jsonl(tmp_path / "in" / "a.jsonl", ["one", "two"])
+    write_jsonl(tmp_path / "in" / "b.jsonl", ["three"])
+    with (tmp_path / "in" / "b.jsonl").open("a") as file:
+        file.write("bad\n")
+    return tmp_path / "in"
+
+
+def build(sources: Path, output: Path) -> headrace.Corpus:
+    """Build without processes, and check every byte."""
+    headrace.build(sources, output, workers=1, on_bad_input="skip", max_bad=1)
+    return headrace.open(output, verify="full")
+
+
+def test_killed_at_every_step(sources, published, tmp_path):
+    """Killed before and after every rename, fsync and mkdir: no corpus opens, or the whole one; building again works.
+
+    Afterwards the folder holds exactly the files of an undisturbed build, with the same bytes.
+    """
+    build(sources, tmp_path / "whole").close()
+    reference = published(tmp_path / "whole")
+    (tmp_path / "killed").mkdir()
+    subprocess.run([sys.executable, "-P", SCRIPT, sources, tmp_path / "killed"], check=True)
+    outputs = [path for path in (tmp_path / "killed").iterdir() if path.name != "first"]
+    whole = 0
+    for output in outputs:
+        if (output / "shards.json").exists():
+            whole += 1
+        else:
+            build(sources, output).close()
+        assert published(output) == reference, output.name
+    assert len(outputs) > 40  # the steps are counted, not a few of them
+    assert 2 <= whole < 8  # the index appears with the last rename
+
+
+def test_leftovers_of_a_killed_build_go(sources, published, tmp_path):
+    """Shards, partial files and logs that an earlier build left under any name of ours are removed, others stay."""
+    build(sources, tmp_path / "whole").close()
+    output = tmp_path / "c"
+    (output / ".headrace" / "dropped").mkdir(parents=True)
+    ours = [
+        "000000-0000-0000.h5",
+        "000007-0000-0012.h5",
+        "1234567-0000-0000.h5",
+        ".000007-0000-0000.h5.123.0a1b2c3d.partial",
+        "..000007-0000-0000.h5.123.0a1b2c3d.partial.123.0a1b2c3d",
+        ".shards.json.123.0a1b2c3d",
+        ".headrace/.extents.bin.123.0a1b2c3d",
+        ".headrace/dropped/000007-0000.jsonl",
+    ]
+    theirs = ["notes.txt", "7.h5", "000000-0000-0000.h5.bak", ".shards.json.swp"]
+    for name in ours + theirs:
+        (output / name).write_text("left")
+    build(sources, output).close()
+    wanted = {**published(tmp_path / "whole"), **{name: published(output).get(name) for name in theirs}}
+    assert published(output) == wanted
+    assert all((output / name).read_text() == "left" for name in theirs)
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_failed_build_leaves_the_folder_as_it_was(sources, tmp_path, existing):
+    """What was built is removed, a folder that the build made included; what was there before stays."""
+    output = tmp_path / "c"
+    if existing:
+        (output / "sub").mkdir(parents=True)
+        (output / "sub" / "mine.h5").write_text("mine")
+    with pytest.raises(SourceError):
+        headrace.build(sources, output, workers=1)
+    if existing:
+        assert [path.name for path in output.rglob("*")] == ["sub", "mine.h5"]
+    else:
+        assert not output.exists()
+
+
+def test_a_users_tokenizer_is_never_touched(sources, tmp_path):
+    """A folder `tokenizer` in the output that no build made is an error before any work, not overwritten or removed."""
+    (tmp_path / "c" / "tokenizer").mkdir(parents=True)
+    (tmp_path / "c" / "tokenizer" / "tokenizer.json").write_text("mine")
+    with pytest.raises(OutputExistsError, match="tokenizer: was not made by Headrace"):
+        build(sources, tmp_path / "c")
+    with pytest.raises(OutputExistsError, match="tokenizer: was not made by Headrace"):
+        headrace.ShardedTokenizationPipeline(headrace.Tokenizer(), tmp_path / "c").write_corpus({"a": ["b"]})
+    files = [path for path in (tmp_path / "c").rglob("*") if path.is_file()]
+    assert [path.read_text() for path in files] == ["mine"]
+
+
+def test_an_existing_corpus_is_refused(sources, published, tmp_path):
+    """A second build into a corpus is an error that leaves every byte of it."""
+    build(sources, tmp_path / "c").close()
+    before = published(tmp_path / "c")
+    with pytest.raises(OutputExistsError, match=r"holds a corpus already \(shards.json\)") as caught:
+        build(sources, tmp_path / "c")
+    assert isinstance(caught.value, FileExistsError)
+    assert published(tmp_path / "c") == before
+
+
+def test_a_foreign_corpus_is_refused_untouched(sources, tmp_path):
+    """A corpus of version 1 is refused as well, before anything is written into its folder."""
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "shards.json").write_text("{}")
+    with pytest.raises(OutputExistsError):
+        build(sources, tmp_path / "c")
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["shards.json"]
+
+
+def test_the_output_is_a_file(sources, tmp_path):
+    """An output that is a file, or lies below one, is an error that says so; the file stays."""
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputExistsError, match="file: is a file; wanted a folder"):
+        build(sources, tmp_path / "file")
+    with pytest.raises(BuildError, match="cannot be written: Not a directory"):
+        build(sources, tmp_path / "file" / "below")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_output_cannot_be_written(sources, tmp_path):
+    """A place where no folder can be made is an error before any work."""
+    if os.geteuid() == 0:
+        place = Path("/proc/headrace")  # where root cannot either
+    else:
+        (tmp_path / "closed").mkdir(mode=0o500)
+        place = tmp_path / "closed" / "c"
+    with pytest.raises(BuildError, match="cannot be written"):
+        build(sources, place)
+
+
+def test_an_empty_output_path(sources):
+    """An empty path, as an unset variable gives, is an error, not the working directory."""
+    with pytest.raises(BuildError, match="empty path"):
+        build(sources, "")
+
+
+def test_the_output_inside_the_inputs(sources, published, tmp_path):
+    """A corpus may lie in its input folder: neither a first build nor a later one reads it."""
+    build(sources, sources / "c").close()
+    build(sources, tmp_path / "second").close()
+    first, second = published(sources / "c"), published(tmp_path / "second")
+    assert first == second
+
+
+def test_the_output_is_the_input_folder(sources):
+    """So may its files beside the inputs; the inputs stay as they are, also where the build fails."""
+    before = {path.name: path.read_bytes() for path in sources.iterdir()}
+    with pytest.raises(SourceError):
+        headrace.build(sources, sources, workers=1)
+    assert {path.name: path.read_bytes() for path in sources.iterdir()} == before
+    assert build(sources, sources).token_count == len("onetwothree") + 3
+    assert {name: (sources / name).read_bytes() for name in before} == before
+
+
+def test_a_full_disk(sources, tmp_path, monkeypatch):
+    """Too little free space is an error that says how much is there and needed, before HDF5 meets the end of the disk."""
+
+    class Full:
+        f_bavail, f_frsize = 10, 4096
+
+    monkeypatch.setattr(os, "statvfs", lambda _: Full)
+    with pytest.raises(BuildError, match=r"the disk is full: 40,960 bytes are free, the next documents need [0-9,]+;"):
+        build(sources, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("failing", ["publish", "write_bytes"])
+def test_an_error_of_the_file_system(sources, tmp_path, monkeypatch, failing):
+    """An OSError while a shard or the index is published removes what was built, and says which file and why."""
+    from headrace.building import output, rolling
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error", "somewhere")
+
+    monkeypatch.setattr({"publish": rolling, "write_bytes": output}[failing], failing, fail)
+    with pytest.raises((BuildError, OSError), match="Input/output error"):
+        build(sources, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_one_builder_at_a_time(sources, tmp_path):
+    """While a build holds the folder, another is refused and disturbs nothing; afterwards it may build."""
+    with OutputFolder(tmp_path / "c") as held:
+        (held.path / "000000-0000-0000.h5").write_text("of the first")
+        with pytest.raises(OutputExistsError, match="another build is at work there"):
+            build(sources, tmp_path / "c")
+        assert (held.path / "000000-0000-0000.h5").read_text() == "of the first"
+    build(sources, tmp_path / "c").close()
+
+
+def test_a_lock_of_a_failed_build_holds_nothing(tmp_path, monkeypatch):
+    """A build that fails removes its lock's file; one that had opened that file meanwhile takes the new one instead."""
+    import fcntl
+
+    real = fcntl.flock
+    first = OutputFolder(tmp_path / "c").__enter__()
+
+    def late(descriptor: int, how: int) -> None:
+        """The first build fails between the second one's open and its lock."""
+        monkeypatch.setattr(fcntl, "flock", real)
+        first.__exit__(ValueError, ValueError(), None)
+        real(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with OutputFolder(tmp_path / "c") as second:
+        assert os.path.samestat(os.fstat(second.lock), (tmp_path / "c" / ".headrace" / "lock").stat())
+        with pytest.raises(OutputExistsError, match="another build"):
+            OutputFolder(tmp_path / "c").__enter__()
+
+
+def test_a_corpus_that_reads_back_wrong(sources, tmp_path, monkeypatch):
+    """With `validate`, a shard that does not read back as written is an error that names it."""
+    real = OutputFolder.publish
+
+    def damage(self: OutputFolder, *args: object) -> None:
+        real(self, *args)
+        shard = next(self.path.glob("*.h5"))
+        with headrace.open(shard) as corpus:
+            tokens = corpus[:].tobytes()
+        shard.write_bytes(shard.read_bytes().replace(tokens, bytes(len(tokens))))
+
+    monkeypatch.setattr(build_module.OutputFolder, "publish", damage)
+    with pytest.raises(headrace.errors.CorruptShardError, match="do not read back as written"):
+        headrace.build(sources, tmp_path / "c", workers=1, on_bad_input="skip", max_bad=1, validate=True)

@@ -1,0 +1,250 @@
+"""Worker processes: killed, orphaned, interrupted, or unable to load what they are sent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace.building.engine import PoolEngine
+from headrace.building.limits import default_workers
+from headrace.errors import BuildError, TokenizerError
+from headrace.tokenizers.bytes import Tokenizer
+
+SLOW = ("--chunk-tokens", "8", "--workers", "2")
+"""A flush every eight tokens: the stored sources take minutes."""
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory) -> Path:
+    """Two sources of some MB."""
+    folder = tmp_path_factory.mktemp("sources") / "in"
+    folder.mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        (folder / name).write_bytes((b'{"text": "' + b"x" * 990 + b'"}\n') * 5000)
+    return folder
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> object:
+    """Wait for something to become true."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+    return found
+
+
+def children(process: int) -> list[int]:
+    """Processes that a process has started and that still run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            state, parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:2]
+        except (OSError, IndexError):
+            continue
+        if int(parent) == process and state != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def running(process: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def start(sources, tmp_path):
+    """Start a slow build in a process group of its own, and wait until both workers write."""
+    started = []
+
+    def begin(*options: str) -> tuple["subprocess.Popen[bytes]", list[int]]:
+        build = subprocess.Popen(
+            [sys.executable, "-P", "-m", "headrace", "build", sources, "-o", tmp_path / "c", *SLOW, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        started.append(build)
+        until(lambda: len(list((tmp_path / "c").glob(".0*.partial"))) == 2 or build.poll() is not None)
+        assert build.poll() is None, build.stderr.read()
+        return build, children(build.pid)
+
+    yield begin
+    for build in started:
+        build.kill()
+        build.communicate()
+
+
+def test_a_killed_worker(start, tmp_path):
+    """A worker that is killed ends the build with exit code 1 and the name of its source; nothing is left."""
+    build, workers = start()
+    assert len(workers) == 2
+    os.kill(workers[0], signal.SIGKILL)
+    out, err = build.communicate(timeout=60)
+    assert build.returncode == 1
+    assert b"a worker died (signal 9) while it read " in err
+    assert b".jsonl; nothing was published" in err
+    assert b"Traceback" not in err
+    assert out == b""
+    assert not (tmp_path / "c").exists()
+    assert not any(map(running, workers))
+
+
+def test_a_killed_build(start, sources, published, tmp_path):
+    """Workers end with their parent, however it went; no corpus opens, and the same sources then build as ever."""
+    build, workers = start()
+    build.kill()
+    until(lambda: not any(map(running, workers)), seconds=5)
+    _, err = build.communicate(timeout=60)
+    assert b"Traceback" not in err
+    with pytest.raises(FileNotFoundError):
+        headrace.open(tmp_path / "c")
+    headrace.build(sources, tmp_path / "c", workers=1)
+    headrace.build(sources, tmp_path / "again", workers=2)
+    assert published(tmp_path / "c") == published(tmp_path / "again")
+
+
+def test_ctrl_c(start, tmp_path):
+    """Ctrl-C, which reaches the workers as well, ends with exit code 130, one line, and nothing left."""
+    build, workers = start()
+    os.killpg(build.pid, signal.SIGINT)
+    out, err = build.communicate(timeout=60)
+    assert build.returncode == 130
+    assert err.decode().splitlines()[-1] == "headrace: interrupted"
+    assert b"Traceback" not in err
+    assert out == b""
+    assert not (tmp_path / "c").exists()
+    assert not any(map(running, workers))
+
+
+def test_two_builds_at_once(start, sources, run_process, tmp_path):
+    """The second of two builds into one folder fails at once and says why; the first goes on."""
+    build, workers = start()
+    second = run_process("build", sources, "-o", tmp_path / "c")
+    assert second.code == 1
+    assert "another build is at work there" in second.err
+    assert build.poll() is None
+    assert all(map(running, workers))
+
+
+class Unpicklable(Tokenizer):
+    """Holds what cannot be sent to another process."""
+
+    def __init__(self) -> None:
+        self.function = lambda: None
+
+
+class Unknown(Tokenizer):
+    """Is unpickled by a name that only this process knows."""
+
+    def __reduce__(self) -> tuple[type, tuple]:
+        return Unknown, ()
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "message"),
+    [
+        (Unpicklable(), "Unpicklable cannot be sent to worker processes"),
+        (Unknown(), "a worker process cannot load the tokenizer: ModuleNotFoundError"),
+    ],
+)
+def test_a_tokenizer_that_workers_cannot_have(sources, tmp_path, capfd, tokenizer, message):
+    """It is an error that says why and what to do, without a traceback of any process; alone it builds."""
+    Unknown.__module__ = "no_such_module"
+    sys.modules["no_such_module"] = sys.modules[__name__]
+    try:
+        with pytest.raises(TokenizerError, match=f"{message}.*workers=1"):
+            headrace.build(sources, tmp_path / "c", tokenizer=tokenizer, workers=2)
+    finally:
+        del sys.modules["no_such_module"]
+    assert not (tmp_path / "c").exists()
+    assert capfd.readouterr().err == ""
+    headrace.build(sources / "a.jsonl", tmp_path / "c", tokenizer=tokenizer, workers=1)
+
+
+def test_an_unexpected_error_of_a_worker(sources, tmp_path, monkeypatch):
+    """An error that is no library's own reaches the caller as what it is, with the worker's traceback as a note."""
+    (tmp_path / "broken_tokenizer.py").write_text(
+        "from headrace import Tokenizer\n"
+        "class Broken(Tokenizer):\n"
+        "    def encode_documents(self, texts):\n"
+        "        raise ZeroDivisionError('in the tokenizer')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    import broken_tokenizer
+
+    with pytest.raises(ZeroDivisionError, match="in the tokenizer") as caught:
+        headrace.build(sources, tmp_path / "c", tokenizer=broken_tokenizer.Broken(), workers=2)
+    assert "encode_documents" in caught.value.__notes__[0]
+    assert not (tmp_path / "c").exists()
+
+
+def test_an_interpreter_that_does_not_start(sources, tmp_path, monkeypatch):
+    """Workers that end before they read anything are a build error, not a broken pipe."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(BuildError, match=r"a worker died \(exit code 1\)"):
+        headrace.build(sources, tmp_path / "c", workers=2)
+    assert not (tmp_path / "c").exists()
+
+
+def test_no_descriptors_are_left(sources, tmp_path):
+    """A build, also one that fails, closes all pipes and locks that it opened."""
+    headrace.build(sources, tmp_path / "first", workers=2)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    headrace.build(sources, tmp_path / "c", workers=2)
+    with pytest.raises(BuildError):
+        headrace.build(sources, tmp_path / "c", workers=2)
+    with pytest.raises(TokenizerError):
+        PoolEngine(Unpicklable(), 2)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_no_more_workers_than_sources(sources, tmp_path):
+    """A build starts no process that would have nothing to do, and none for one source."""
+    told = []
+    headrace.build(sources, tmp_path / "two", workers=64, on_event=told.append)
+    headrace.build(sources / "a.jsonl", tmp_path / "one", workers=64, on_event=told.append)
+    assert [event.workers for event in told if type(event).__name__ == "BuildStarted"] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({}, 1000),
+        ({"job/cpu.max": "350000 100000"}, 3),
+        ({"job/cpu.max": "max 100000", "job/memory.max": "max"}, 1000),
+        ({"job/cpu.max": "50000 100000"}, 1),
+        ({"job/memory.max": "5999999999"}, 5),
+        ({"job/memory.max": "1000"}, 1),
+        ({"cpu.max": "200000 100000", "job/cpu.max": "700000 100000"}, 2),
+        ({"cpu/job/cpu.cfs_quota_us": "400000", "cpu/job/cpu.cfs_period_us": "100000"}, 4),
+        ({"cpu/job/cpu.cfs_quota_us": "-1", "cpu/job/cpu.cfs_period_us": "100000"}, 1000),
+        ({"memory/job/memory.limit_in_bytes": "9223372036854771712"}, 1000),
+        ({"memory/memory.limit_in_bytes": "7000000000"}, 7),
+        ({"job/cpu.max": "nonsense\n"}, 1000),
+    ],
+)
+def test_default_workers(tmp_path, monkeypatch, files, wanted):
+    """The least of affinity, CPU quota and memory / 1 GB, of this cgroup and all above it, versions 1 and 2; never 0."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(1000))
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    membership = tmp_path / "self"
+    membership.write_text("9:name=systemd:/job\n4:memory:/job\n1:cpu:/job\n0::/job\n")
+    assert default_workers(tmp_path, membership) == wanted
+    assert default_workers(tmp_path, tmp_path / "absent") == 1000
+
+
+def test_default_workers_here():
+    """On this machine: at least one, and no more than the CPUs this process may use."""
+    assert 1 <= default_workers() <= len(os.sched_getaffinity(0))

@@ -1,5 +1,6 @@
 """The documents of a corpus: where each begins and ends, and where it came from."""
 
+import hashlib
 import operator
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -148,7 +149,7 @@ class Documents(Sequence[NDArray[Any]]):
         if not entry.documents_sha256:  # version 1
             return self._split_at_zeros(entry)
         columns = read_documents(Path(entry.path), entry.document_count)
-        fault = _fault(columns, entry.token_count)
+        fault = _fault(columns, entry)
         if fault:
             raise CorruptShardError(f"{entry.path}: its document index is damaged: {fault}")
         return columns
@@ -168,12 +169,14 @@ class Documents(Sequence[NDArray[Any]]):
         return DocumentColumns(ends, nothing, nothing, np.empty(0, np.uint32), ())
 
 
-def _fault(columns: "DocumentColumns", token_count: int) -> str:
+def _fault(columns: "DocumentColumns", entry: ShardEntry) -> str:
     """What is wrong with a stored index; empty if nothing is."""
     ends = columns.ends
     last = int(ends[-1]) if len(ends) else 0
-    if last != token_count or bool((ends[1:] <= ends[:-1]).any()) or not ends[:1].all():
-        return f"its ends do not increase to its {token_count} tokens"
+    if last != entry.token_count or bool((ends[1:] <= ends[:-1]).any()) or not ends[:1].all():
+        return f"its ends do not increase to its {entry.token_count} tokens"
+    if hashlib.sha256(ends.astype("<u8").data).hexdigest() != entry.documents_sha256:
+        return "the SHA-256 of its ends is not documents_sha256"
     if len(columns.file_indices) and int(columns.file_indices.max()) >= len(columns.files):
         return f"it names source file {int(columns.file_indices.max())} of {len(columns.files)}"
     return ""

@@ -102,7 +102,7 @@ class ManifestChecker:
         boundary = self._integer(body, "boundary_token_id", "")
         if vocab_size > 1 << 32:
             self._problem("vocab_size", f"wanted at most 2**32, found {vocab_size}")
-        elif dtype != dtype_name_for(vocab_size):
+        elif isinstance(body.get("dtype"), str) and dtype != dtype_name_for(vocab_size):
             self._problem(
                 "dtype", f"a vocabulary of {vocab_size} is stored as {dtype_name_for(vocab_size)}, not {dtype!r}"
             )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import headrace
-from headrace.errors import CorruptShardError, TokenIdError, WriterError
+from headrace.errors import CorruptShardError, HeadraceError, TokenIdError, WriterError
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 
 
@@ -247,5 +247,5 @@ def test_a_full_disk(path):
     assert resource.RLIM_INFINITY in resource.getrlimit(resource.RLIMIT_FSIZE)
     done = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=False)
     assert done.stdout.split("\n")[:-1] == ["refused", "File too large True"], done.stderr
-    with pytest.raises((CorruptShardError, OSError)):
+    with pytest.raises(HeadraceError, match=r"shard\.h5"):
         headrace.open(path)

@@ -26,7 +26,7 @@ from headrace.errors import (
     UnreadableShardError,
 )
 from headrace.events import ShardVerified, Subscriber, ignore
-from headrace.manifest import ShardEntry, index_path, load_index, locate_shards, read_manifest
+from headrace.manifest import ShardEntry, index_path, is_sha256, load_index, locate_shards, read_manifest
 
 __all__ = ["ShardReport", "Status", "validate_corpus", "verify_path", "verify_shards"]
 
@@ -131,7 +131,7 @@ def _entry_of_file(path: Path) -> ShardEntry:
     from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
 
     layout = inspect_shard(path)
-    if not layout.sha256:
+    if not is_sha256(layout.sha256):
         raise FormatError(f"{path}: stores no sha256, so there is nothing to verify it against")
     return ShardEntry(
         shard_id=path.stem,
@@ -189,7 +189,7 @@ class _ShardCheck:
 
     def run(self, *, quick: bool) -> None:
         entry, layout = self.entry, self.layout
-        if not entry.sha256:
+        if not is_sha256(entry.sha256):
             raise UnreadableShardError(f"{self.path}: stores no sha256, so there is nothing to verify it against")
         for name, wanted, found in (
             ("token_count", entry.token_count, layout.token_count),

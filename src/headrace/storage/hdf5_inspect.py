@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, FormatError
+from headrace.manifest import is_sha256
 from headrace.storage.hdf5_layout import FORMAT_VERSION, GROWING
 from headrace.storage.hdf5_open import open_shard
 
@@ -89,7 +90,7 @@ def inspect_shard(path: Path, *, dataset_name: str = DATASET) -> ShardLayout:
         document_count=None if documents is None else int(documents),
         sha256=sha256,
         documents_sha256=str(attributes.pop("documents_sha256", "")),
-        digest_offset=_find(path, sha256.encode()) if sha256 else 0,
+        digest_offset=_find(path, sha256.encode()) if is_sha256(sha256) else 0,
         first=first,
         offset=offset,
         chunk_size=chunk_size,

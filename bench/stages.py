@@ -36,7 +36,7 @@ STAGES = {
     "headrace.tokenizers.gigatoken:GigatokenTokenizer.encode_documents": "encode",
     "headrace.tokenizers.gigatoken:_anonymous_bytes": "watch gigatoken's cache",
     "headrace.building.encode:DocumentEncoder.encode": "cast and put boundaries",
-    "headrace.building.lane:Lane.call": "hand over, wait for the second thread",
+    "headrace.building.lane:Lane.start": "hand over, wait for the second thread",
     "headrace.building.lane:Lane.drain": "wait for the second thread at the end",
     "headrace.building.job:SourceHashes.update": "hash sources",
     "headrace.storage.hdf5_writer:HDF5ShardWriter.add_documents": "check and buffer tokens",

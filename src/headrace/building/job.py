@@ -197,6 +197,7 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
     told = time.monotonic()
     batches = _batches(job.shard, options, tally, observe)
     for batch in batches:
+        lane.start()  # the batch before, while this one is encoded
         log.add(batch.drops)
         if tally.faults:
             if options.on_bad_input == BadInput.ERROR:

@@ -3,28 +3,35 @@
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Any, ParamSpec, Self
 
 __all__ = ["Lane"]
 
 Arguments = ParamSpec("Arguments")
+_MOST_GIVEN = 32
+"""Calls held back at most, for they hold what they were given: a long line is read in many pieces."""
 
 
 class Lane:
     """Runs calls one after another on one thread, in the order given, a few of them waiting at most.
 
-    A context manager. An exception of a call is raised by a later `call` or by `drain`; what was given after it may have
-    run. Leaving the context waits for the running call and drops the waiting ones if there was an exception.
+    The thread and its owner share the interpreter's lock, and whoever asks for it waits for the other. So calls are held
+    back until the owner says that it is about to let go of it for a while.
+
+    A context manager. An exception of a call is raised by a later `start` or by `drain`; what was given after it may have
+    run. Leaving the context waits for the running calls and drops the waiting ones if there was an exception.
 
     Args:
-        depth: calls that may wait; `call` blocks when they do.
+        depth: starts whose calls may wait; `start` blocks when they do.
     """
 
     def __init__(self, depth: int = 4) -> None:
         self._pool = ThreadPoolExecutor(1)
         self._waiting: deque[Future[Any]] = deque()
         self._depth = depth
+        self._given: list[Callable[[], Any]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -35,12 +42,25 @@ class Lane:
         self._pool.shutdown(wait=True, cancel_futures=kind is not None)
 
     def call(self, function: Callable[Arguments, Any], /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        """Run `function` after all that was given before."""
+        """Take a call, which runs once it is started, after all that were given before. Many are started at once."""
+        self._given.append(partial(function, *args, **kwargs))
+        if len(self._given) >= _MOST_GIVEN:
+            self.start()
+
+    def start(self) -> None:
+        """Let the thread run what was given."""
         while len(self._waiting) > self._depth:
             self._waiting.popleft().result()
-        self._waiting.append(self._pool.submit(function, *args, **kwargs))
+        self._waiting.append(self._pool.submit(_run, self._given))
+        self._given = []
 
     def drain(self) -> None:
-        """Wait until every call is done."""
+        """Start what was given, and wait until every call is done."""
+        self.start()
         while self._waiting:
             self._waiting.popleft().result()
+
+
+def _run(calls: list[Callable[[], Any]]) -> None:
+    for call in calls:
+        call()

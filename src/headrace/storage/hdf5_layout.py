@@ -45,15 +45,20 @@ class Column:
         self._id = dataset.id
         self.dtype: np.dtype[Any] = dataset.dtype
         self.length: int = dataset.shape[0]
+        # Kept, for making them anew costs more than writing a few rows.
+        self._type = h5py.h5t.py_create(self.dtype)
+        self._within = h5py.h5s.create_simple((self.length,), (h5py.h5s.UNLIMITED,))
+        self._values = h5py.h5s.create_simple((0,))
 
     def append(self, values: NDArray[Any], /) -> None:
         """Grow by `len(values)` and write them into the new range."""
         values = np.ascontiguousarray(values, dtype=self.dtype)
         start, self.length = self.length, self.length + len(values)
         self._id.set_extent((self.length,))
-        space = self._id.get_space()
-        space.select_hyperslab((start,), (len(values),))
-        self._id.write(h5py.h5s.create_simple((len(values),)), space, values)
+        self._within.set_extent_simple((self.length,), (h5py.h5s.UNLIMITED,))
+        self._within.select_hyperslab((start,), (len(values),))
+        self._values.set_extent_simple((len(values),))
+        self._id.write(self._values, self._within, values, self._type)
 
 
 class Scalar:
@@ -61,10 +66,12 @@ class Scalar:
 
     def __init__(self, dataset: h5py.Dataset, name: str) -> None:
         self._id = h5py.h5a.open(dataset.id, name.encode())
+        self._dtype = self._id.dtype
+        self._type = h5py.h5t.py_create(self._dtype)
 
     def set(self, value: int | bytes, /) -> None:
         """Overwrite the value in place."""
-        self._id.write(np.array(value, dtype=self._id.dtype))
+        self._id.write(np.array(value, dtype=self._dtype), self._type)
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,11 @@ class HandlePool(ABC, Generic[Handle]):
             self._items[number] = item
             return item
 
+    def held(self) -> list[Handle]:
+        """The handles that are open now."""
+        with self._lock:
+            return list(self._items.values())
+
     def _evict(self) -> None:
         number, item = self._items.popitem(last=False)
         if self._pins:

@@ -18,6 +18,8 @@ __all__ = ["Io", "RangeReader", "ShardFiles", "ShardHandle"]
 
 Io = Literal["mmap", "pread"]
 
+_LONG_READ = 1 << 16
+"""Bytes from which on a read asks for its pages at once, where faults do not read ahead."""
 _ADDRESSES = 2**47
 """Bytes of address space that a program gets on x86-64 Linux; grown where maps lie higher."""
 
@@ -36,52 +38,64 @@ class ShardHandle(Protocol):
     address: int
     """Where its byte 0 lies in memory; 0 if it is not mapped."""
 
+    def expect_scattered(self) -> None:
+        """Prepare for small reads all over the file."""
+        ...
+
     def tokens(self, offset: int, start: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Tokens [start, start + count) of the extent at byte `offset`: a view, or a new array."""
         ...
 
 
 class _File:
-    """A file of known size: a map of it, or its descriptor."""
+    """A file of known size: its descriptor, or a map of it."""
 
-    __slots__ = ("address", "bytes", "descriptor", "identity", "path")
+    __slots__ = ("address", "bytes", "descriptor", "identity", "map", "path", "scattered")
 
-    def __init__(self, path: str, size: int, io: Io) -> None:
-        self.descriptor = -1
+    def __init__(self, path: str, size: int) -> None:
         self.address = 0
+        self.descriptor = -1
+        self.map: mmap.mmap | None = None
         self.path = path
+        self.scattered = False
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise MissingShardError(f"{path}: no such file") from error
         except OSError as error:
             raise UnreadableShardError(f"{path}: cannot be opened: {error.strerror}") from error
+        status = os.fstat(self.descriptor)
+        self.identity = status.st_ino & (1 << 63) - 1, status.st_mtime_ns
+        if status.st_size != size:  # a map past the end of a cut file would be a SIGBUS
+            raise CorruptShardError(f"{path}: wanted {size} bytes, found {status.st_size}; copy it again or rebuild it")
+
+    def map_whole(self, size: int) -> None:
+        """Read through a map of all `size` bytes from now on."""
         try:
-            status = os.fstat(descriptor)
-            self.identity = status.st_ino & (1 << 63) - 1, status.st_mtime_ns
-            if status.st_size != size:  # a map past the end of a cut file would be a SIGBUS
-                raise CorruptShardError(
-                    f"{path}: wanted {size} bytes, found {status.st_size}; copy it again or rebuild it"
-                )
-            if io == "mmap":
-                view = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
-                self.bytes = np.frombuffer(view, dtype=np.uint8)
-                self.address = int(self.bytes.__array_interface__["data"][0])
-            else:
-                self.descriptor, descriptor = descriptor, -1
+            self.map = mmap.mmap(self.descriptor, size, access=mmap.ACCESS_READ)
         except OSError as error:
-            raise UnreadableShardError(f"{path}: cannot be mapped: {error.strerror}") from error
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+            raise UnreadableShardError(f"{self.path}: cannot be mapped: {error.strerror}") from error
+        os.close(self.descriptor)  # the map has its own
+        self.descriptor = -1
+        self.bytes = np.frombuffer(self.map, dtype=np.uint8)
+        self.address = int(self.bytes.__array_interface__["data"][0])
 
     def __del__(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
 
+    def expect_scattered(self) -> None:
+        """Let a fault read its page alone: the kernel would read ahead megabytes for each of them."""
+        if self.map is not None and not self.scattered:
+            self.map.madvise(mmap.MADV_RANDOM)
+            self.scattered = True
+
     def read(self, offset: int, size: int) -> NDArray[np.uint8]:
         """`size` bytes at `offset`: a view of the map, or a copy from the file."""
-        if self.descriptor < 0:
+        if self.map is not None:
+            if self.scattered and size >= _LONG_READ:
+                start = offset - offset % mmap.PAGESIZE
+                self.map.madvise(mmap.MADV_WILLNEED, start, offset + size - start)
             return self.bytes[offset : offset + size]
         data = bytearray()
         while len(data) < size:
@@ -103,6 +117,9 @@ class _Decoded:
     def __init__(self, reader: RangeReader) -> None:
         self.address = 0
         self.reader = reader
+
+    def expect_scattered(self) -> None:
+        """The library has a cache of its own."""
 
     def tokens(self, offset: int, start: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:  # noqa: ARG002  # the protocol's
         return self.reader.read(start, start + count)
@@ -147,6 +164,7 @@ class ShardFiles(HandlePool[ShardHandle]):
         self._fallback = fallback
         self._identities = np.zeros((len(paths), 2), dtype=np.int64)
         """Inode and modification time of each file that was checked."""
+        self._scattered = False
 
     def open(self, number: int) -> ShardHandle:
         """Open a shard and check it.
@@ -157,17 +175,30 @@ class ShardFiles(HandlePool[ShardHandle]):
         path = self._paths[number]
         first = int(np.searchsorted(self._table.shard, number, side="left"))
         flat = self._table.offset[first] != NOT_FLAT
-        file = _File(path, int(self._table.shards[number]["file_size"]), self._io if flat else "pread")
+        size = int(self._table.shards[number]["file_size"])
+        # Checked without a map, of which the first fault may read megabytes ahead.
+        file = _File(path, size)
         handle: ShardHandle = file if flat else _Decoded(self._fallback(Path(path)))
         if self._verify and tuple(self._identities[number].tolist()) != file.identity:
             self._check_digest(number, file)
             self._check_ends(number, handle)
             self._identities[number] = file.identity
-        if handle.address:
-            self.bases[number] = file.address - 1
-            while file.address + len(file.bytes) > self.addresses:
-                self.addresses *= 2
-        return handle
+        if not flat or self._io == "pread":
+            return handle
+        file.map_whole(size)
+        if self._scattered:
+            file.expect_scattered()
+        self.bases[number] = file.address - 1
+        while file.address + size > self.addresses:
+            self.addresses *= 2
+        return file
+
+    def expect_scattered(self) -> None:
+        """Prepare all shards, open or not, for small reads all over the corpus."""
+        if not self._scattered:
+            self._scattered = True
+            for handle in self.held():
+                handle.expect_scattered()
 
     def evicted(self, number: int) -> None:
         """Forget the address."""

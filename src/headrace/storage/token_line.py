@@ -14,6 +14,11 @@ from headrace.storage.shard_files import Io, RangeReader, ShardFiles
 
 __all__ = ["Io", "RangeReader", "TokenLine", "WindowBlock"]
 
+_INT64 = np.dtype(np.int64)
+_PIECE = 1 << 22
+"""Most tokens copied at once."""
+_SCATTERED = 2
+"""Windows are scattered if they span more than so many times the tokens that they hold."""
 _MAX_GATHER = 2**15
 """Longest window, in bytes, gathered through `_AllMemory`; others are copied singly."""
 
@@ -92,12 +97,13 @@ class TokenLine:
         table, done = self.table, 0
         extent = int(np.searchsorted(table.first, np.uint64(start), side="right")) - 1
         while done < len(out):
-            count = min(len(out) - done, int(self._stops[extent]) - start - done)
+            count = min(len(out) - done, int(self._stops[extent]) - start - done, _PIECE)
             file = self._files.get(int(table.shard[extent]))
             within = start + done - int(table.first[extent])
             out[done : done + count] = file.tokens(int(table.offset[extent]), within, count, self.dtype)
             done += count
-            extent += 1
+            if start + done == int(self._stops[extent]):
+                extent += 1
 
     # -- windows ----------------------------------------------------------------------------------------------------
 
@@ -125,6 +131,8 @@ class TokenLine:
                 f"windows of {length} tokens at {starts.min()} to {starts.max()} leave the corpus of "
                 f"{self.token_count} tokens"
             )
+        if starts.size and int(starts.max()) - int(starts.min()) > _SCATTERED * starts.size * length:
+            self._files.expect_scattered()
         table = self.table
         begin = starts.astype(np.uint64)
         extent = np.searchsorted(table.first, begin, side="right") - 1
@@ -193,7 +201,7 @@ class TokenLine:
 class WindowBlock:
     """Windows of many steps, their places worked out in advance."""
 
-    __slots__ = ("_all_simple", "_length", "_line", "_offsets", "_shards", "_simple", "_starts")
+    __slots__ = ("_all_simple", "_length", "_line", "_offsets", "_shape", "_shards", "_simple", "_starts")
 
     def __init__(
         self,
@@ -208,6 +216,7 @@ class WindowBlock:
         self._line = line
         self._starts = starts
         self._length = length
+        self._shape = starts.shape[1], length
         self._shards = shards
         self._offsets = offsets
         self._simple = simple
@@ -224,12 +233,11 @@ class WindowBlock:
         Raises:
             ValueError: `out` is of another shape, dtype or order.
         """
-        if out.shape != (self._starts.shape[1], self._length) or not out.flags.c_contiguous:
+        if out.shape != self._shape or not out.flags.c_contiguous:
             raise ValueError(
-                f"wanted a C-contiguous buffer of shape {(self._starts.shape[1], self._length)}, found {out.shape}, "
-                f"strides {out.strides}"
+                f"wanted a C-contiguous buffer of shape {self._shape}, found {out.shape}, strides {out.strides}"
             )
-        if out.dtype not in (np.int64, self._line.dtype):
+        if out.dtype not in (_INT64, self._line.dtype):
             raise ValueError(f"wanted a buffer of int64 or {self._line.dtype}, found {out.dtype}: ids would be wrapped")
         if self._all_simple[row]:
             self._line.gather(self._shards[row], self._offsets[row], out)

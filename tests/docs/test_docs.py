@@ -1,0 +1,52 @@
+"""What the documents show is what happens."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from headrace.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_command_reference_is_fresh():
+    """docs/cli.md is what `make docs` would write now."""
+    result = subprocess.run([sys.executable, "-P", ROOT / "docs" / "make_cli_reference.py", "--check"], check=False)
+    assert result.returncode == 0, "run `make docs`"
+
+
+def test_the_worked_example_of_the_format(tmp_path):
+    """The shell session in docs/format.md prints what it says."""
+    text = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    session = re.search(r"```console\n(\$ printf.*?)```", text, re.DOTALL).group(1)
+    script, _, printed = session.partition("f['chunks/crc32'][:])\"\n")
+    script = re.sub(r"^\$ ", "", script, flags=re.MULTILINE) + "f['chunks/crc32'][:])\"\n"
+    script = script.replace("headrace build", f"{shlex.quote(sys.executable)} -P -m headrace build")
+    script = script.replace("python -c", f"{shlex.quote(sys.executable)} -P -c")
+    result = subprocess.run(["/bin/sh", "-ec", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert printed
+    assert result.stdout.endswith(printed)
+
+
+@pytest.mark.parametrize("line", re.findall(r"^headrace (\w+ .*?)(?: +#.*)?$", README, re.MULTILINE))
+def test_the_readme_s_commands_parse(line):
+    """Each command line of the README has known options and the arguments it needs."""
+    name, *arguments = shlex.split(line)
+    command = get_command(app).commands[name]
+    if "--help" not in arguments:
+        command.make_context(name, arguments)
+
+
+def test_every_public_name_of_the_readme_exists():
+    """`headrace.X` in the README is an attribute of the package."""
+    import headrace
+
+    names = set(re.findall(r"headrace\.([A-Za-z_]+)", README)) - {"building"}
+    assert {"open", "build", "Plan"} <= names
+    assert [name for name in names if not hasattr(headrace, name)] == []

@@ -182,7 +182,7 @@ class _Workers:
                 + [str(descriptor) for descriptor in (job_reader, result_writer, life)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(job_reader, result_writer, life, *self._inherit),
-                env={**os.environ, "PYTHONPATH": path},
+                env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path},  # as for the command
             )
         finally:
             os.close(job_reader)

@@ -249,7 +249,7 @@ def test_what_is_no_json_object(tmp_path, data, message):
     assert str(tmp_path / "shards.json") in str(caught.value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(data=st.data(), manifest=manifests())
 def test_any_value_anywhere_is_accepted_or_reported(data, manifest):
     """Whatever JSON stands in place of a value, the answer is a manifest or a `ManifestError`, nothing else."""

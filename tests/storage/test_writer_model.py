@@ -100,7 +100,11 @@ def test_tokens_of_any_integer_type_give_the_same_file(tmp_path):
 def test_the_callers_buffers_may_be_reused(tmp_path):
     """What is overwritten after the call, while its documents wait for their chunk, does not change the file."""
     tokens, ends = np.array([1, 2, 3], np.uint16), np.array([1, 3], np.uint64)
-    origins = {"rows": np.array([4, 5]), "offsets": np.array([6, 7]), "files": np.array([0, 1])}
+    origins = {
+        "rows": np.array([4, 5], np.uint64),
+        "offsets": np.array([6, 7], np.uint64),
+        "files": np.array([0, 1], np.uint32),
+    }
     with HDF5ShardWriter(tmp_path / "a.h5", 64, vocab_size=100, source_files=["x", "y"]) as writer:
         writer.add_documents(tokens, ends, **origins)
         for array in (tokens, ends, *origins.values()):

@@ -90,10 +90,10 @@ class StoreContract:
         if not self.indexing:
             return
         count = len(case.tokens)
-        ends = (None, 0, 1, 7, count // 2, count - 1, count, count + 5, -1, -7, -count, -count - 5)
+        ends = (None, 0, 7, count // 2, count - 1, count + 5, -1, -count, -count - 5)
         for start in ends:
             for stop in ends:
-                for step in (None, 1, 2, 7, 1000, -1, -3, -1000):
+                for step in (None, 1, 7, 1000, -1, -3, -1000):
                     key = slice(start, stop, step)
                     _same(case.store[key], case.tokens[key])
         for position in {0, count // 2, count - 1, -1, -count} if count else ():

@@ -118,9 +118,10 @@ def _documents(corpus: Corpus) -> tuple[int | None, float | None, bool]:
     if not count:
         return 0, None, False
     # Whole shards, evenly spread: document indices are read a shard at a time.
-    step = -(-count // _MEDIAN_DOCUMENTS)
-    lengths = [corpus.documents.lengths(shard) for shard in range(0, len(corpus.entries), step)]
-    return count, float(np.median(np.concatenate(lengths))), step > 1
+    filled = [shard for shard, entry in enumerate(corpus.entries) if entry.document_count]
+    chosen = filled[:: -(-count // _MEDIAN_DOCUMENTS)]
+    lengths = [corpus.documents.lengths(shard) for shard in chosen]
+    return count, float(np.median(np.concatenate(lengths))), len(chosen) < len(filled)
 
 
 def _window(corpus: Corpus, window: int) -> WindowSummary:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import headrace
 from headrace.building import build as build_module
 from headrace.building.output import OutputFolder
-from headrace.errors import BuildError, OutputExistsError, SourceError
+from headrace.errors import BuildError, OutputExistsError, SourceError, TokenizerError
 
 SCRIPT = Path(__file__).with_name("killed_at_every_step.py")
 
@@ -176,6 +177,25 @@ def test_a_full_disk(sources, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "statvfs", lambda _: Full)
     with pytest.raises(BuildError, match=r"the disk is full: 40,960 bytes are free, the next documents need [0-9,]+;"):
         build(sources, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+class Wrong(headrace.Tokenizer):
+    """Disagrees with its reference, which is found out a moment later."""
+
+    def check(self, texts: object) -> None:
+        """Fail."""
+        time.sleep(0.05)
+        raise TokenizerError(f"differs on {texts}")
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_tokenizer_that_disagrees_with_its_reference(sources, tmp_path, many):
+    """It stops the build, however far that is, and nothing is left; the texts compared are of several sources."""
+    if many:
+        (sources / "c.jsonl").write_text('{"text": "more"}\n' * 200_000)
+    with pytest.raises(TokenizerError, match=r"differs on \[b'one', b'two', b'three'"):
+        headrace.build(sources, tmp_path / "c", tokenizer=Wrong(), workers=1, on_bad_input="skip", max_bad=1)
     assert not (tmp_path / "c").exists()
 
 

@@ -83,7 +83,14 @@ def build(
         CorruptShardError: `validate` found a fault.
     """
     started = time.monotonic()
-    _check_options(workers, chunk_tokens, shard_tokens, max_document_tokens, on_bad_input, max_bad)
+    _check_options(
+        on_bad_input,
+        max_bad,
+        workers=workers,
+        chunk_tokens=chunk_tokens,
+        shard_tokens=shard_tokens,
+        max_document_tokens=max_document_tokens,
+    )
     if not os.fspath(output):
         raise BuildError("the output is an empty path; wanted a folder")
     given = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
@@ -135,22 +142,10 @@ def build(
     return report
 
 
-def _check_options(
-    workers: int | None,
-    chunk_tokens: int,
-    shard_tokens: int | None,
-    max_document_tokens: int | None,
-    on_bad_input: str,
-    max_bad: float,
-) -> None:
+def _check_options(on_bad_input: str, max_bad: float, **counts: int | None) -> None:
     problems = [
         Problem(name, f"wanted an integer from 1, found {value!r}")
-        for name, value in (
-            ("workers", workers),
-            ("chunk_tokens", chunk_tokens),
-            ("shard_tokens", shard_tokens),
-            ("max_document_tokens", max_document_tokens),
-        )
+        for name, value in counts.items()
         if value is not None and (type(value) is not int or value < 1)
     ]
     if on_bad_input not in set(BadInput):

@@ -53,7 +53,7 @@ def run() -> None:
     interrupt = _Interrupt()
     signal.signal(signal.SIGINT, interrupt)
     try:
-        app()
+        app(prog_name="headrace")  # also where Python was told to run the package
     except (SystemExit, Exception) as error:
         # A library that was interrupted may have turned that into an error of its own.
         if interrupt.received:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["info", "show", "verify"]
 
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+"""Control characters, and how they are shown."""
+
 Corpus = Annotated[Path, typer.Argument(metavar="CORPUS", help="A corpus folder, its shards.json, or one HDF5 file.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
 
@@ -184,4 +187,6 @@ def _print_excerpt(part: "Excerpt", at: int | None) -> None:
                 where += f" from {location.source}:{location.line} (byte {location.byte})"
         body = piece.text if piece.text is not None else " ".join(map(str, piece.tokens.tolist()))
         end = "<|boundary|>" if piece.boundary else "<|end|>" if piece.ends else ""
+        # A document must not steer the terminal; in a pipe it stays as it is.
+        body = body.translate(_CONTROLS) if out.isatty() else body
         out.write(printable(f"-- {where}\n{body}{end}\n", out))

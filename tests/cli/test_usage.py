@@ -1,0 +1,140 @@
+"""Help, exit codes and wrong usage."""
+
+import re
+
+import pytest
+
+import headrace as library
+
+OPTIONS = {
+    "build": {
+        *("--output", "-o", "--tokenizer", "--text-field", "--boundary", "--bos", "--workers", "--shard-tokens"),
+        *("--chunk-tokens", "--max-document-tokens", "--format", "--include", "--on-bad-input", "--max-bad"),
+        *("--keep-empty", "--allow-duplicates", "--validate", "--json", "--max-reported"),
+    },
+    "verify": {"--quick", "--workers", "--json", "--max-reported"},
+    "info": {"--window", "--json"},
+    "show": {"--document", "--at", "--window", "--length", "--tokenizer", "--json"},
+}
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_help_lists_every_option(headrace, command):
+    """Each command's help has a sentence for the command and for every option, and no option that is not expected."""
+    ran = headrace(command, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    found = re.findall(r"^\s+(?:(-\w), )?(--[\w-]+)\s+(\S.*)?", ran.out, flags=re.MULTILINE)
+    names = {name for short, long, _ in found for name in (short, long) if name}
+    assert names == OPTIONS[command] | {"--help"}
+    for line in re.split(r"\n  (?=-)", ran.out)[1:]:
+        assert len(line.split()) > 2, line
+
+
+def test_help_of_the_whole(headrace):
+    """The command by itself, or with --help, lists the commands."""
+    ran = headrace("--help")
+    assert ran.code == 0
+    for command in OPTIONS:
+        assert f"\n  {command} " in ran.out
+    alone = headrace()
+    assert alone.code == 2
+    assert "Commands:" in alone.out + alone.err
+
+
+def test_choices_are_in_the_help(headrace):
+    """What may be chosen from is listed."""
+    text = headrace("build", "--help").out
+    assert "auto|jsonl|text" in text
+    assert "error|skip|replace" in text
+
+
+def test_version(headrace):
+    """--version prints the version and nothing else."""
+    ran = headrace("--version")
+    assert (ran.code, ran.out, ran.err) == (0, f"headrace {library.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("build",),
+        ("build", "a.jsonl"),
+        ("build", "-o", "c"),
+        ("build", "a.jsonl", "-o", "c", "--workers", "0"),
+        ("build", "a.jsonl", "-o", "c", "--shard-tokens", "0"),
+        ("build", "a.jsonl", "-o", "c", "--chunk-tokens", "-1"),
+        ("build", "a.jsonl", "-o", "c", "--max-document-tokens", "0"),
+        ("build", "a.jsonl", "-o", "c", "--max-bad", "1.5"),
+        ("build", "a.jsonl", "-o", "c", "--on-bad-input", "ignore"),
+        ("build", "a.jsonl", "-o", "c", "--format", "parquet"),
+        ("build", "a.jsonl", "-o", "c", "--no-such-option"),
+        ("verify",),
+        ("verify", "a", "b"),
+        ("info", "a", "--window", "x"),
+        ("show",),
+        ("no-such-command",),
+    ],
+)
+def test_wrong_usage(headrace, tmp_path, monkeypatch, arguments):
+    """Wrong usage is exit code 2 with a hint at the help; nothing is made."""
+    monkeypatch.chdir(tmp_path)
+    ran = headrace(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("Usage: headrace")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--tokenizer", "absent/tokenizer.json"), "absent/tokenizer.json"),
+        (("--boundary", "<|nothing|>"), "'<|nothing|>' is not in the vocabulary"),
+        (("--boundary", "257"), "the boundary id 257 is not in the vocabulary"),
+        (("--boundary", "id:x"), "wanted digits behind id:"),
+        (("--bos",), "the BOS token is not known"),
+        (("--text-field", "body"), "no field body"),
+        (("--text-field", ""), "field"),
+        (("-o", ""), "empty path"),
+    ],
+)
+def test_failures(headrace, tmp_path, write_lines, options, message):
+    """What was well said but cannot be done is exit code 1, with one message and nothing made."""
+    source = write_lines(tmp_path / "a.jsonl", ["x"])
+    ran = headrace("build", source, "-o", tmp_path / "c", *options)
+    assert (ran.code, ran.out) == (1, "")
+    assert "headrace: " in ran.err
+    assert message in ran.err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_a_path_that_begins_with_a_dash(headrace, tmp_path, monkeypatch, write_lines):
+    """`--` ends the options of every command."""
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "-a.jsonl", ["x"])
+    assert headrace("build", "-o", "-c", "-a.jsonl").code == 2
+    assert headrace("build", "-o", "-c", "--", "-a.jsonl").code == 0
+    assert headrace("verify", "--", "-c").code == 0
+    assert headrace("info", "--", "-c").code == 0
+    assert headrace("show", "--at", "0", "--", "-c").out.endswith("\nx<|boundary|>\n")
+
+
+def test_the_report(headrace, tmp_path):
+    """The closing report counts documents in and kept, drops by reason, cut tokens and boundaries."""
+    (tmp_path / "a.jsonl").write_text('{"text": "abcdef"}\n{"text": ""}\n[]\n{"text": "gh"}\n')
+    arguments = (
+        "build",
+        tmp_path / "a.jsonl",
+        "-o",
+        tmp_path / "c",
+        "--on-bad-input",
+        "skip",
+        "--max-document-tokens",
+        4,
+    )
+    rows = dict(re.split(r"  +", line) for line in headrace(*arguments).out.splitlines())
+    assert rows["documents"] == "4 in, 2 kept"
+    assert rows["dropped"] == f"1 empty, 1 not an object (listed in {tmp_path}/c/.headrace/dropped)"
+    assert rows["cut"] == "2 tokens by --max-document-tokens"
+    assert rows["tokens"] == "8 (2 boundaries, 25.00%)"
+    with library.open(tmp_path / "c") as corpus:
+        assert rows["fingerprint"] == str(corpus.fingerprint)

@@ -7,6 +7,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -63,6 +64,9 @@ class HandlePool(ABC, Generic[Handle]):
     def evicted(self, number: int) -> None:
         """Take note that a handle is no longer held."""
 
+    def note_opened(self, items: Mapping[int, Handle]) -> None:
+        """Take note of what is held after one more was opened. Called by one thread at a time."""
+
     @property
     def capacity(self) -> int:
         """Handles that this pool may hold now: all pools of the process have an equal share."""
@@ -109,6 +113,7 @@ class HandlePool(ABC, Generic[Handle]):
                     self._evict()
                 item = self.open(number)
             self._items[number] = item
+            self.note_opened(self._items)
             return item
 
     def held(self) -> list[Handle]:

@@ -3,9 +3,9 @@
 import mmap
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from headrace.errors import CorruptShardError, MissingShardError, UnreadableShar
 from headrace.storage.extents import NOT_FLAT, ExtentTable
 from headrace.storage.pool import HandlePool
 
-__all__ = ["Io", "RangeReader", "ShardFiles", "ShardHandle"]
+__all__ = ["Io", "Placement", "RangeReader", "ShardFiles", "ShardHandle"]
 
 Io = Literal["mmap", "pread"]
 
@@ -125,6 +125,16 @@ class _Decoded:
         return self.reader.read(start, start + count)
 
 
+class Placement(NamedTuple):
+    """Where all shards lie in memory. Whoever holds one keeps their maps alive."""
+
+    version: int
+    """Differs from that of any earlier placement of the corpus."""
+    bases: NDArray[np.int64]
+    """Address - 1 of each shard's byte 0, shape (shards,)."""
+    handles: tuple[ShardHandle, ...]
+
+
 class ShardFiles(HandlePool[ShardHandle]):
     """Opens the files of a corpus' shards on demand.
 
@@ -165,6 +175,10 @@ class ShardFiles(HandlePool[ShardHandle]):
         self._identities = np.zeros((len(paths), 2), dtype=np.int64)
         """Inode and modification time of each file that was checked."""
         self._scattered = False
+        self._mappable = _distinct(table.shard[table.offset != NOT_FLAT]) if io == "mmap" else 0
+        self.placement: Placement | None = None
+        """Set while every shard that can be mapped is: then no window needs to ask whether its shard is."""
+        self._version = 0
 
     def open(self, number: int) -> ShardHandle:
         """Open a shard and check it.
@@ -193,6 +207,12 @@ class ShardFiles(HandlePool[ShardHandle]):
             self.addresses *= 2
         return file
 
+    def note_opened(self, items: Mapping[int, ShardHandle]) -> None:
+        """Note where all shards lie, once they all are mapped."""
+        if self.placement is None and np.count_nonzero(self.bases) == self._mappable:
+            self._version += 1
+            self.placement = Placement(self._version, self.bases.copy(), tuple(items.values()))
+
     def expect_scattered(self) -> None:
         """Prepare all shards, open or not, for small reads all over the corpus."""
         if not self._scattered:
@@ -202,6 +222,7 @@ class ShardFiles(HandlePool[ShardHandle]):
 
     def evicted(self, number: int) -> None:
         """Forget the address."""
+        self.placement = None
         self.bases[number] = 0
 
     def _check_digest(self, number: int, file: _File) -> None:
@@ -242,3 +263,8 @@ class ShardFiles(HandlePool[ShardHandle]):
             crc = zlib.crc32(handle.tokens(int(table.offset[extent]), within, end - start, self._dtype).data, crc)
             start, extent = end, extent + 1
         return crc
+
+
+def _distinct(ascending: NDArray[np.uint32]) -> int:
+    """How many different values there are."""
+    return int(np.count_nonzero(ascending[1:] != ascending[:-1])) + (len(ascending) > 0)

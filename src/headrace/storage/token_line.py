@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import OutOfRangeError
 from headrace.storage.extents import NOT_FLAT, ExtentTable
-from headrace.storage.shard_files import Io, RangeReader, ShardFiles
+from headrace.storage.shard_files import Io, Placement, RangeReader, ShardFiles
 
 __all__ = ["Io", "RangeReader", "TokenLine", "WindowBlock"]
 
@@ -152,7 +152,7 @@ class TokenLine:
         )
 
     def gather(self, shards: NDArray[np.intp], offsets: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Read windows that each lie in one extent.
+        """Read windows that each lie in one extent, of shards of which some may not be mapped yet.
 
         Args:
             shards: shard of each window, shape (n,).
@@ -162,7 +162,7 @@ class TokenLine:
         with self._files.pinned():
             items = self._files.bases[shards]
             if items.all():
-                self._copy(items + offsets, out)
+                self.copy(items + offsets, out)
                 return
         needed = sorted(set(shards.tolist()))  # numpy.unique would import numpy.ma
         if len(needed) > self._files.capacity:
@@ -172,9 +172,14 @@ class TokenLine:
             return
         handles = [self._files.get(shard) for shard in needed]  # held, so that no other thread's eviction unmaps them
         bases = np.array([handle.address - 1 for handle in handles], dtype=np.int64)
-        self._copy(bases[np.searchsorted(needed, shards)] + offsets, out)
+        self.copy(bases[np.searchsorted(needed, shards)] + offsets, out)
 
-    def _copy(self, items: NDArray[np.int64], out: NDArray[Any]) -> None:
+    @property
+    def placement(self) -> Placement | None:
+        """Where all shards lie in memory, once all that can be mapped are."""
+        return self._files.placement
+
+    def copy(self, items: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Copy windows out of memory.
 
         Args:
@@ -201,7 +206,7 @@ class TokenLine:
 class WindowBlock:
     """Windows of many steps, their places worked out in advance."""
 
-    __slots__ = ("_all_simple", "_length", "_line", "_offsets", "_shape", "_shards", "_simple", "_starts")
+    __slots__ = ("_all_simple", "_length", "_line", "_offsets", "_placed", "_shape", "_shards", "_simple", "_starts")
 
     def __init__(
         self,
@@ -219,6 +224,8 @@ class WindowBlock:
         self._shape = starts.shape[1], length
         self._shards = shards
         self._offsets = offsets
+        self._placed: tuple[int, NDArray[np.int64]] = 0, offsets
+        """A placement's version, and the item of `_AllMemory` of each window under it, shape (steps, rows)."""
         self._simple = simple
         """Whether the window lies in one mapped extent, shape (steps, rows)."""
         self._all_simple = cast("NDArray[np.bool_]", simple.all(axis=1)).tolist()
@@ -240,7 +247,11 @@ class WindowBlock:
         if out.dtype not in (_INT64, self._line.dtype):
             raise ValueError(f"wanted a buffer of int64 or {self._line.dtype}, found {out.dtype}: ids would be wrapped")
         if self._all_simple[row]:
-            self._line.gather(self._shards[row], self._offsets[row], out)
+            placement = self._line.placement  # held until the copy is done, and the maps with it
+            if placement is None:
+                self._line.gather(self._shards[row], self._offsets[row], out)
+            else:
+                self._line.copy(self._items(placement)[row], out)
             return
         simple = self._simple[row]
         if simple.any():
@@ -249,3 +260,10 @@ class WindowBlock:
             out[simple] = some
         for number in np.flatnonzero(~simple).tolist():
             self._line.read_into(int(self._starts[row, number]), out[number])
+
+    def _items(self, placement: Placement) -> NDArray[np.int64]:
+        version, items = self._placed
+        if version != placement.version:
+            items = placement.bases[self._shards] + self._offsets
+            self._placed = placement.version, items
+        return items

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -114,10 +115,8 @@ def check(corpus: headrace.Corpus, model: Model) -> None:
         start = stop
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(files=FILES, options=OPTIONS)
-def test_any_corpus(bytes_with_bos, files, options):
-    """Whatever the documents, the sharding, the chunks and the cuts: nothing is lost, moved or counted wrongly."""
+def build_and_check(tokenizer: headrace.Tokenizer, files: list[tuple], options: dict) -> None:
+    """Build a corpus of such files, and compare it with its model."""
     with tempfile.TemporaryDirectory() as folder:
         inputs, output = Path(folder) / "in", Path(folder) / "c"
         inputs.mkdir()
@@ -125,7 +124,7 @@ def test_any_corpus(bytes_with_bos, files, options):
 
         def build() -> BuildFinished:
             return headrace.build(
-                inputs, output, tokenizer=bytes_with_bos, workers=1, on_bad_input="skip", max_bad=1, **options
+                inputs, output, tokenizer=tokenizer, workers=1, on_bad_input="skip", max_bad=1, **options
             )
 
         if not model.shards:
@@ -143,6 +142,21 @@ def test_any_corpus(bytes_with_bos, files, options):
         with headrace.open(output, verify="full") as corpus:
             assert corpus.fingerprint.hex == report.fingerprint
             check(corpus, model)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(files=FILES, options=OPTIONS)
+def test_any_corpus(bytes_with_bos, files, options):
+    """Whatever the documents, the sharding, the chunks and the cuts: nothing is lost, moved or counted wrongly."""
+    build_and_check(bytes_with_bos, files, options)
+
+
+@pytest.mark.extended
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(files=FILES, options=OPTIONS)
+def test_any_corpus_at_length(bytes_with_bos, files, options):
+    """The same with many more examples."""
+    build_and_check(bytes_with_bos, files, options)
 
 
 def test_a_document_longer_than_a_shard(tmp_path, write_jsonl):

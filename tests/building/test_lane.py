@@ -1,53 +1,104 @@
-"""The second thread of a build: what it was given runs once, in order, and only when it is told to start."""
+"""The second thread of a job: order, errors and bounds."""
 
 import threading
+import time
 
 import pytest
 
 from headrace.building.lane import Lane
 
 
-def test_calls_run_in_order_on_one_other_thread() -> None:
-    """Every call runs exactly once, in the order given, however they are grouped into starts."""
+def test_calls_run_in_order_on_one_other_thread():
+    """All calls run, in the order given, on one thread that is not the caller's."""
     ran: list[tuple[int, int]] = []
     with Lane() as lane:
-        for number in range(200):
-            lane.call(lambda number=number: ran.append((number, threading.get_ident())))
-            if number % 7 == 3:
-                lane.start()
+        for number in range(100):
+            lane.call(lambda number: ran.append((number, threading.get_ident())), number)
         lane.drain()
-    assert [number for number, _ in ran] == list(range(200))
-    assert len({thread for _, thread in ran} | {threading.get_ident()}) == 2
+        assert [number for number, _ in ran] == list(range(100))
+    assert len({thread for _, thread in ran} - {threading.get_ident()}) == 1
 
 
-def test_nothing_runs_before_it_is_started() -> None:
-    """A call waits for a start, and a start waits for no call."""
-    ran = threading.Event()
+def test_an_error_is_not_lost():
+    """An error of a call is raised by the draining at the latest, and by a later call if there are many."""
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
     with Lane() as lane:
-        lane.call(ran.set)
-        assert not ran.wait(0.05)
-        lane.start()
-        assert ran.wait(10)
-
-
-def test_few_calls_are_held() -> None:
-    """Who gives calls for ever without a start does not hold all their arguments."""
-    ran = threading.Event()
-    with Lane() as lane:
-        lane.call(ran.set)
-        for _ in range(1000):
-            lane.call(int)
-        assert ran.wait(10)
-        lane.drain()
-
-
-def test_an_exception_reaches_the_owner_and_ends_the_rest_of_its_start() -> None:
-    """An exception of a call is raised by `drain`; what was given with it, after it, does not run."""
-    ran: list[int] = []
-    with Lane() as lane:
-        lane.call(ran.append, 1)
-        lane.call(divmod, 1, 0)
-        lane.call(ran.append, 2)
+        lane.call(fail)
         with pytest.raises(ZeroDivisionError):
             lane.drain()
-    assert ran == [1]
+
+    def start_often(lane: Lane) -> None:
+        for _ in range(5):
+            lane.start()
+
+    with Lane(2) as lane:
+        lane.call(fail)
+        with pytest.raises(ZeroDivisionError):
+            start_often(lane)
+
+
+def test_calls_are_held_until_the_start():
+    """A call waits for the owner's word, but not for ever: many together are started by themselves."""
+    ran: list[int] = []
+    with Lane() as lane:
+        lane.call(ran.append, 0)
+        time.sleep(0.02)
+        assert ran == []
+        lane.start()
+        end = time.monotonic() + 10
+        while not ran:
+            assert time.monotonic() < end
+        for number in range(1, 33):
+            lane.call(ran.append, number)
+        while len(ran) < 33:
+            assert time.monotonic() < end
+    assert ran == list(range(33))
+
+
+def test_the_caller_waits_for_a_slow_thread():
+    """No more than a few calls wait, so that what they hold is bounded."""
+    gate, waiting = threading.Event(), []
+    with Lane(3) as lane:
+
+        def offer() -> None:
+            for number in range(50):
+                lane.call(gate.wait)
+                lane.start()
+                waiting.append(number)
+
+        caller = threading.Thread(target=offer)
+        caller.start()
+        time.sleep(0.05)
+        assert len(waiting) <= 5
+        gate.set()
+        caller.join()
+        lane.drain()
+    assert len(waiting) == 50
+
+
+def test_leaving_by_an_error_drops_what_waits():
+    """What has not begun when the job fails never begins; what runs is finished before anything is cleaned up."""
+    ran: list[str] = []
+    started, gate = threading.Event(), threading.Event()
+
+    def first() -> None:
+        started.set()
+        gate.wait()
+        ran.append("first")
+
+    def job() -> None:
+        with Lane() as lane:
+            lane.call(first)
+            lane.start()
+            lane.call(ran.append, "second")
+            lane.start()
+            started.wait()
+            threading.Timer(0.05, gate.set).start()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        job()
+    assert ran == ["first"]

@@ -1,5 +1,6 @@
 """Help, exit codes and wrong usage."""
 
+import inspect
 import re
 
 import pytest
@@ -46,6 +47,20 @@ def test_choices_are_in_the_help(headrace):
     text = headrace("build", "--help").out
     assert "auto|jsonl|text" in text
     assert "error|skip|replace" in text
+
+
+def test_the_library_has_what_the_command_has():
+    """`headrace.build` takes every option of the command under the same name, with the same default."""
+    from headrace.cli.build import build as command
+
+    printing = {"json_lines", "max_reported"}
+    options = {name: p.default for name, p in inspect.signature(command).parameters.items() if name not in printing}
+    library_options = {name: p.default for name, p in inspect.signature(library.build).parameters.items()}
+    assert library_options.pop("on_event")
+    assert options.pop("include") is None
+    assert library_options.pop("include") == ()
+    options["inputs"] = options.pop("sources")
+    assert options == library_options
 
 
 def test_version(headrace):

@@ -1,5 +1,6 @@
 """From texts to the tokens of a shard: encode, cut, put the boundary behind each document. No loop over tokens."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,7 @@ class DocumentEncoder:
         self._check(ids, ends, lengths, len(texts))
         cut_tokens = cut_documents = 0
         if self.max_document_tokens is not None:
-            kept = np.minimum(lengths, self.max_document_tokens)
+            kept = np.minimum(lengths, min(self.max_document_tokens, sys.maxsize))
             cut_tokens = int((lengths - kept).sum())
             cut_documents = int(np.count_nonzero(kept < lengths))
             if cut_tokens:

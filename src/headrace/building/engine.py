@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import sysconfig
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -144,6 +145,7 @@ class _Workers:
                 self.all.append(self._spawn(self._life[0]))
             for worker in self.all:
                 with suppress(BrokenPipeError):  # as in `_Worker.start`
+                    worker.jobs.send(sys.path)  # where the tokenizer's module may lie
                     worker.jobs.send_bytes(self._tokenizer)
         except BaseException:
             self._kill()
@@ -174,15 +176,17 @@ class _Workers:
     def _spawn(self, life: int) -> _Worker:
         job_reader, job_writer = os.pipe()
         result_reader, result_writer = os.pipe()
-        root = str(Path(__file__).parents[2])  # so that the worker imports this very package
-        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}  # as for the command
+        root = str(Path(__file__).parents[2])
+        if root != sysconfig.get_path("purelib"):  # so that the worker imports this very package
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "headrace.building.worker"]
                 + [str(descriptor) for descriptor in (job_reader, result_writer, life)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(job_reader, result_writer, life, *self._inherit),
-                env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path},  # as for the command
+                env=environment,
             )
         finally:
             os.close(job_reader)

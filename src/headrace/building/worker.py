@@ -24,8 +24,9 @@ __all__ = ["main"]
 
 
 def main(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]") -> None:
-    """Receive a pickled tokenizer, then jobs until the pipe closes; send `(kind, value)` pairs."""
+    """Receive `sys.path`, a pickled tokenizer, then jobs until the pipe closes; send `(kind, value)` pairs."""
     with suppress(EOFError, BrokenPipeError):  # the parent is done, or gone
+        sys.path[:] = jobs.recv()
         given = jobs.recv_bytes()
         try:
             tokenizer = cast("BatchTokenizer", pickle.loads(given))  # noqa: S301  # from the parent process

@@ -93,12 +93,13 @@ class GigatokenTokenizer:
             import gigatoken  # noqa: PLC0415  # loads awkward arrays: 0.3 s
             import msgspec  # noqa: PLC0415  # only where documents are encoded
 
-            document = msgspec.json.decode(_text(self._data, self.path))
             # As ordinary text: what gigatoken does not know as special, it encodes like any other. The tokens that are
-            # added without being special stay: GPT-NeoX's runs of spaces are such.
-            document["added_tokens"] = [t for t in document.get("added_tokens") or [] if not t.get("special")]
+            # added without being special stay: GPT-NeoX's runs of spaces are such. The rest is passed on as it is.
+            parts = msgspec.json.decode(_text(self._data, self.path), type=dict[str, msgspec.Raw])
+            plain = [token for token in self._added_tokens if not token.get("special")]
+            parts["added_tokens"] = msgspec.Raw(msgspec.json.encode(plain))
             with rust_errors(f"{self.path} is not supported by gigatoken; it says"):
-                self._encoder = gigatoken.Tokenizer.from_json(msgspec.json.encode(document))
+                self._encoder = gigatoken.Tokenizer.from_json(msgspec.json.encode(parts))
             self._cache_floor = _anonymous_bytes()
         return self._encoder
 
@@ -166,10 +167,12 @@ class GigatokenTokenizer:
         """Id of a vocabulary entry or added token, as the vocabulary spells it; None if there is none."""
         if self._reference is not None:
             return self._reference.token_id(token)
+        for entry in self._added_tokens:
+            if entry["content"] == token:
+                return entry["id"]
         # Out of the file: a build asks once or twice, and need not wait for the reference to be loaded.
         document = parse_tokenizer_json(_text(self._data, self.path), str(self.path))
-        added = {entry["content"]: entry["id"] for entry in document["added_tokens"]}
-        return added.get(token, document["model"]["vocab"].get(token))
+        return document["model"]["vocab"].get(token)
 
     def id_to_token(self, token_id: int) -> str | None:
         """The vocabulary's spelling of an id; None if there is none."""

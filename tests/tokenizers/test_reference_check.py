@@ -67,7 +67,7 @@ def test_another_vocabulary_disagrees(byte_level, write_json, gpt2):
     """Two real tokenizers side by side: the reference of one refuses the ids of the other."""
     other = GigatokenTokenizer(write_json(byte_level()))
     with pytest.raises(TokenizerError, match="disagree in document 1 of the sample, token 0 "):
-        gpt2.load_reference().compare([b"hello world"], other, [])
+        gpt2.load_reference().compare([b"hello world", b"probe"], *other.encode_documents([b"hello world", b"probe"]))
 
 
 def test_the_file_is_the_one_compared(write_json):

@@ -17,7 +17,7 @@ from headrace.errors import TokenIdError, TokenizerError
 from headrace.manifest import TokenizerRef, dtype_name_for
 from headrace.tokenizers.base import REF_NAME, checked_ids, encode_utf8, ref_file
 from headrace.tokenizers.identity import identity_sha256, parse_tokenizer_json, special_tokens, vocab_size
-from headrace.tokenizers.reference import Reference, rust_errors
+from headrace.tokenizers.reference import Reference, compare_elsewhere, rust_errors, with_probe
 
 if TYPE_CHECKING:
     import gigatoken
@@ -216,7 +216,9 @@ class GigatokenTokenizer:
         Raises:
             TokenizerError: the first difference.
         """
-        self.load_reference().compare(texts, self, self._special_tokens)
+        samples = with_probe(texts, self._special_tokens)
+        sample = (samples, *self.encode_documents(samples))
+        compare_elsewhere(_text(self._data, self.path), str(self.path), self._added_tokens, sample=sample)
 
 
 def _reopen(path: str, ref: TokenizerRef, max_cache_bytes: int) -> GigatokenTokenizer:

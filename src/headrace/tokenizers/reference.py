@@ -1,20 +1,25 @@
 """The `tokenizers` library as the reference: what gigatoken's ids are compared with, and what decodes."""
 
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.errors import Problem, TokenizerError
-from headrace.tokenizers.base import BatchTokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
 
-__all__ = ["Reference", "rust_errors"]
+__all__ = ["Reference", "compare_elsewhere", "rust_errors", "with_probe"]
 
 PROBE = (
     "The quick  brown fox\tjumps;\n\n  it's 12345.678 (don't, DON'T, we'LL) --- x_y1 == z\r\n\r\n   end.  \n \u00a0\u2003"
@@ -92,26 +97,23 @@ class Reference:
         """Entry of an id."""
         return self._tokenizer.id_to_token(token_id)
 
-    def compare(self, texts: Sequence[bytes], tokenizer: BatchTokenizer, specials: Iterable[str]) -> None:
-        """Encode the texts, and a probe, with both.
+    def compare(self, samples: Sequence[bytes], ids: NDArray[Any], ends: NDArray[np.int64]) -> None:
+        """Encode a sample, and compare.
 
         Args:
-            texts: valid UTF-8.
-            tokenizer: gigatoken's, of the same file.
-            specials: its special tokens, whose spellings are part of the probe.
+            samples: valid UTF-8 each, the last one the probe.
+            ids: what gigatoken gave for them, one after another.
+            ends: exclusive end of each in `ids`, (len(samples),).
 
         Raises:
             TokenizerError: the first difference; a document's text is not shown.
         """
-        spelled = list(islice(specials, _MAX_SPECIALS))
-        probe = (PROBE + "".join(spelled) + " ".join(spelled) + "a".join(spelled)).encode()
-        samples = [*texts, probe]
-        ids, ends = tokenizer.encode_documents(samples)
         for number, (text, found) in enumerate(zip(samples, np.split(ids, ends[:-1]), strict=True)):
             # One text at a time: encode_batch would start a pool of threads.
             wanted: Encoding = self._tokenizer.encode(text.decode(), add_special_tokens=False)
             if found.tolist() != wanted.ids:
-                where = f"document {number + 1} of the sample" if number < len(texts) else "a built-in probe text"
+                last = number == len(samples) - 1
+                where = "a built-in probe text" if last else f"document {number + 1} of the sample"
                 raise TokenizerError(
                     f"{self._label}: gigatoken and the tokenizers library disagree in {where}, "
                     f"{_first_difference(found.tolist(), wanted)}. Such a corpus would not fit models of this "
@@ -119,8 +121,71 @@ class Reference:
                 )
 
 
+def with_probe(texts: Sequence[bytes], specials: Iterable[str]) -> list[bytes]:
+    """A sample and, behind it, a built-in text with what tokenizers treat specially.
+
+    Args:
+        texts: the sample.
+        specials: spellings of special tokens, which are part of the probe.
+    """
+    spelled = list(islice(specials, _MAX_SPECIALS))
+    probe = PROBE + "".join(spelled) + " ".join(spelled) + "a".join(spelled)
+    return [*texts, probe.encode()]
+
+
+def compare_elsewhere(
+    text: str,
+    label: str,
+    added: Sequence[dict[str, Any]],
+    *,
+    sample: tuple[list[bytes], NDArray[Any], NDArray[np.int64]],
+) -> None:
+    """`require_added_ids(added)` and `compare(*sample)` of `Reference(text, label)`, in a process of its own.
+
+    The library holds the interpreter's lock while it loads (0.15 s for 50,000 ids) and encodes; here all that is left is
+    to wait. The memory goes with the process.
+
+    Raises:
+        TokenizerError: what the process found, or that it died.
+    """
+    root = str(Path(__file__).parents[2])  # so that it imports this very package
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", __name__],
+        input=pickle.dumps((text, label, added, sample)),
+        stdout=subprocess.PIPE,
+        env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path},
+        process_group=0,  # Ctrl-C is for the parent; this one ends by itself
+        check=False,
+    )
+    if done.returncode:
+        raise TokenizerError(
+            f"{label}: the process that compares it with the tokenizers library died ({done.returncode})"
+        )
+    fault: TokenizerError | None = pickle.loads(done.stdout)  # noqa: S301  # by our own process
+    if fault is not None:
+        raise fault
+
+
+def _main() -> None:
+    """The process of `compare_elsewhere`: arguments on stdin, the error or None on stdout, both pickled."""
+    text, label, added, sample = pickle.load(sys.stdin.buffer)  # noqa: S301  # by our own parent
+    fault: TokenizerError | None = None
+    try:
+        reference = Reference(text, label)
+        reference.require_added_ids(added)
+        reference.compare(*sample)
+    except TokenizerError as error:
+        fault = error
+    sys.stdout.buffer.write(pickle.dumps(fault))
+
+
 def _first_difference(found: list[int], wanted: "Encoding") -> str:
     pairs = zip(found, wanted.ids, strict=False)
     place = next((i for i, (left, right) in enumerate(pairs) if left != right), min(len(found), len(wanted.ids)))
     character = wanted.offsets[place][0] if place < len(wanted.offsets) else "the end"
     return f"token {place} (character {character}): ids {found[place : place + 4]} and {wanted.ids[place : place + 4]}"
+
+
+if __name__ == "__main__":
+    _main()

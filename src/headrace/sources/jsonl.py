@@ -21,8 +21,8 @@ __all__ = ["BATCH_BYTES", "BLOCK_BYTES", "JSONLSource", "read_jsonl"]
 
 BLOCK_BYTES = 256 * 1024
 """Bytes parsed at a time; fits the second-level cache, and is a quarter faster than 2 MiB."""
-BATCH_BYTES = 1024 * 1024
-"""Decompressed bytes after which a batch is delivered."""
+BATCH_BYTES = 4 * 1024 * 1024
+"""Decompressed bytes after which a batch is delivered; gigatoken is a tenth faster than with 1 MiB."""
 
 _LF, _CR, _OPEN, _CLOSE = b"\n\r{}"
 

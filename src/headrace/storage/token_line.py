@@ -79,8 +79,9 @@ class TokenLine:
         self._shift = np.uint64(0)
         self._entries: NDArray[np.intp] | None = None
         """Extent at each multiple of 2 to the power `_shift`, made when first needed; see `_extents`."""
-        self._views: dict[tuple[int, int], NDArray[Any] | None] = {}
-        """`_AllMemory` by its size and the length of a window in tokens; None where it would be too large."""
+        self._views: dict[tuple[int, int], tuple[NDArray[Any] | None, NDArray[Any]]] = {}
+        """`_AllMemory` by its size and the length of a window in tokens: window by window, None where that would be too
+        large, and byte by byte."""
 
     # -- ranges -----------------------------------------------------------------------------------------------------
 
@@ -209,14 +210,17 @@ class TokenLine:
         size = self._files.addresses, out.shape[1]
         if size not in self._views:
             fits = size[0] * size[1] * self.dtype.itemsize < 1 << 63  # numpy's limit on the bytes of an array
-            self._views[size] = np.asarray(_AllMemory(size[0], size[1] * self.dtype.itemsize)) if fits else None
-        memory = self._views[size]
+            memory = np.asarray(_AllMemory(size[0], size[1] * self.dtype.itemsize)) if fits else None
+            self._views[size] = memory, np.asarray(_AllMemory(size[0], 1))
+        memory, single_bytes = self._views[size]
         if memory is None:
             token = np.asarray(_AllMemory(size[0], self.dtype.itemsize))
             for row, item in enumerate(items.tolist()):
                 out[row] = token[item : item + size[1] * self.dtype.itemsize : self.dtype.itemsize].view(self.dtype)
             return
-        out.reshape(-1)[:] = memory[items].view(self.dtype)
+        # A byte of each first: their cache misses overlap, where those of long copies come one after another.
+        single_bytes[items]
+        np.copyto(out, memory[items].view(self.dtype).reshape(out.shape))
 
     def close(self) -> None:
         """Drop all maps and descriptors; a later read opens them again."""

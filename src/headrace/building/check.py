@@ -38,7 +38,7 @@ def sample_texts(shards: Sequence[SourceShard], text_field: str) -> Iterator[byt
 class ReferenceCheck:
     """Compares a sample with the tokenizer's reference while the build goes on; it is stopped if they disagree.
 
-    Loading the reference takes as long as building 20 MB, and both let go of the interpreter's lock.
+    Loading the reference takes as long as building 20 MB; it is done in a process of its own.
     """
 
     def __init__(self, tokenizer: BatchTokenizer, sample: list[bytes]) -> None:

@@ -170,6 +170,15 @@ def test_a_document_longer_than_a_shard(tmp_path, write_jsonl):
         assert [headrace.Tokenizer().decode(document) for document in corpus.documents] == texts
 
 
+@pytest.mark.parametrize(("shard_tokens", "counts"), [(9, [10] * 3), (10, [10] * 3), (11, [15, 15]), (30, [30])])
+def test_a_shard_that_is_full_to_the_token(tmp_path, write_jsonl, shard_tokens, counts):
+    """A shard ends at the first document end at or behind the limit, not one document later; no empty shard follows."""
+    write_jsonl(tmp_path / "a.jsonl", ["four"] * 6)
+    headrace.build(tmp_path / "a.jsonl", tmp_path / "c", shard_tokens=shard_tokens)
+    with headrace.open(tmp_path / "c") as corpus:
+        assert [entry.token_count for entry in corpus.entries] == counts
+
+
 def test_a_text_of_every_length_around_a_chunk(tmp_path, write_jsonl):
     """Lengths at and beside the chunk's, so that ends fall on, before and behind its edge."""
     texts = ["x" * length for length in (1, 62, 63, 64, 65, 126, 127, 128, 63, 63, 1)]

@@ -105,6 +105,18 @@ def test_a_users_tokenizer_is_never_touched(sources, tmp_path):
     assert [path.read_text() for path in files] == ["mine"]
 
 
+def test_a_copy_of_a_tokenizer_can_be_used_again(sources, tmp_path):
+    """The copy that an earlier corpus left in the folder may be the tokenizer of the next one, and outlives a failure."""
+    output = tmp_path / "c"
+    build(sources, output).close()
+    for path in (output / "shards.json", *output.glob("*.h5")):
+        path.unlink()
+    with pytest.raises(SourceError):
+        headrace.build(sources, output, tokenizer=output / "tokenizer", workers=1)
+    headrace.build(sources, output, tokenizer=output / "tokenizer", workers=1, on_bad_input="skip")
+    assert headrace.open(output, verify="full").manifest.tokenizer == headrace.Tokenizer().ref
+
+
 def test_an_existing_corpus_is_refused(sources, published, tmp_path):
     """A second build into a corpus is an error that leaves every byte of it."""
     build(sources, tmp_path / "c").close()

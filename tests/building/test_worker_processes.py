@@ -115,6 +115,9 @@ def test_a_killed_build(start, sources, published, tmp_path):
 def test_ctrl_c(start, tmp_path):
     """Ctrl-C, which reaches the workers as well, ends with exit code 130, one line, and nothing left."""
     build, workers = start()
+    os.kill(workers[0], signal.SIGINT)  # no worker decides by itself, or tells of it
+    time.sleep(0.2)
+    assert all(map(running, [*workers, build.pid]))
     os.killpg(build.pid, signal.SIGINT)
     out, err = build.communicate(timeout=60)
     assert build.returncode == 130

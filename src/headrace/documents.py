@@ -177,6 +177,8 @@ def _fault(columns: "DocumentColumns", entry: ShardEntry) -> str:
         return f"its ends do not increase to its {entry.token_count} tokens"
     if hashlib.sha256(ends.astype("<u8").data).hexdigest() != entry.documents_sha256:
         return "the SHA-256 of its ends is not documents_sha256"
+    if entry.sources_sha256 and columns.sources_sha256 != entry.sources_sha256:
+        return "the SHA-256 of its sources is not sources_sha256"
     if len(columns.file_indices) and int(columns.file_indices.max()) >= len(columns.files):
         return f"it names source file {int(columns.file_indices.max())} of {len(columns.files)}"
     return ""

@@ -85,6 +85,8 @@ class ShardEntry:
     """Position of the shard's first token in the corpus."""
     documents_sha256: str = ""
     """SHA-256 over `/documents/end` as little-endian uint64; empty in version 1."""
+    sources_sha256: str = ""
+    """SHA-256 over the columns that say where documents come from (see `docs/format.md`); empty where none do."""
     source: int = 0
     """Index of its first file in the manifest's `sources`."""
     row_base: int = 0

@@ -198,6 +198,7 @@ class ManifestChecker:
             sha256=self._sha(row, "sha256", place),
             global_start=self._integer(row, "global_start", place),
             documents_sha256=self._sha(row, "documents_sha256", place, default="" if version == 1 else None),
+            sources_sha256=self._sha(row, "sources_sha256", place, default=""),
             source=self._integer(row, "source", place, default=0),
             row_base=self._integer(row, "row_base", place, default=0),
         )

@@ -26,7 +26,7 @@ from headrace.errors import (
     UnreadableShardError,
 )
 from headrace.events import ShardVerified, Subscriber, ignore
-from headrace.manifest import ShardEntry, index_path, is_sha256, load_index, locate_shards, read_manifest
+from headrace.manifest import Manifest, ShardEntry, index_path, is_sha256, load_index, locate_shards, read_manifest
 
 __all__ = ["ShardReport", "Status", "validate_corpus", "verify_path", "verify_shards"]
 
@@ -60,6 +60,7 @@ def verify_shards(
     quick: bool = False,
     workers: int | None = None,
     executor: Executor | None = None,
+    manifest: Manifest | None = None,
     on_event: Subscriber = ignore,
 ) -> list[ShardReport]:
     """Judge every shard; none stops the others.
@@ -69,6 +70,7 @@ def verify_shards(
         quick: compare attributes, and the first and last chunk, instead of every byte.
         workers: threads; by default the CPUs that this process may use (hashing releases the interpreter's lock).
         executor: runs the work instead of a thread pool of its own.
+        manifest: what the shards' other attributes are compared with.
         on_event: receives a `ShardVerified` as each shard is judged.
 
     Returns:
@@ -76,8 +78,8 @@ def verify_shards(
     """
     if executor is None:
         with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
-            return verify_shards(entries, quick=quick, executor=pool, on_event=on_event)
-    futures = [executor.submit(_judge, entry, quick) for entry in entries]
+            return verify_shards(entries, quick=quick, executor=pool, manifest=manifest, on_event=on_event)
+    futures = [executor.submit(_judge, entry, quick, manifest) for entry in entries]
     reports: list[ShardReport] = []
     for future in futures:
         report = future.result()
@@ -120,10 +122,10 @@ def verify_path(
     """
     index = index_path(path).absolute()
     if not Path(path).is_dir() and index.suffix != ".json":
-        entries = [_entry_of_file(index)]
-    else:
-        entries, _ = locate_shards(index, read_manifest(index))
-    return verify_shards(entries, quick=quick, workers=workers, on_event=on_event)
+        return verify_shards([_entry_of_file(index)], quick=quick, on_event=on_event)
+    manifest = read_manifest(index)
+    entries, _ = locate_shards(index, manifest)
+    return verify_shards(entries, quick=quick, workers=workers, manifest=manifest, on_event=on_event)
 
 
 def _entry_of_file(path: Path) -> ShardEntry:
@@ -143,7 +145,11 @@ def _entry_of_file(path: Path) -> ShardEntry:
     )
 
 
-def _judge(entry: ShardEntry, quick: bool) -> ShardReport:  # noqa: FBT001  # passed through an executor
+def _judge(
+    entry: ShardEntry,
+    quick: bool,  # noqa: FBT001  # passed through an executor
+    manifest: Manifest | None,
+) -> ShardReport:
     def report(status: Status, reason: str, problems: Sequence[Problem] = (), bytes_read: int = 0) -> ShardReport:
         return ShardReport(
             shard_id=entry.shard_id,
@@ -156,6 +162,8 @@ def _judge(entry: ShardEntry, quick: bool) -> ShardReport:  # noqa: FBT001  # pa
 
     try:
         check = _ShardCheck(entry)
+        if manifest is not None and manifest.version != 1:
+            check.compare_with(manifest)
         check.run(quick=quick)
     except MissingShardError:
         return report("missing", "no such file")
@@ -186,6 +194,21 @@ class _ShardCheck:
 
     def problem(self, place: str, reason: str) -> None:
         self.problems.append(Problem(f"{self.entry.path}: {place}" if place else self.entry.path, reason))
+
+    def compare_with(self, manifest: Manifest) -> None:
+        """What every shard of the corpus must say."""
+        tokenizer = manifest.tokenizer.sha256 if manifest.tokenizer else ""
+        found = {**self.layout.attributes, "dtype": str(self.layout.dtype), "chunk size": self.layout.chunk_size}
+        for name, wanted in (
+            ("format_version", manifest.version),
+            ("dtype", manifest.dtype),
+            ("vocab_size", manifest.vocab_size),
+            ("boundary_token_id", manifest.boundary_token_id),
+            ("tokenizer_sha256", tokenizer),
+            ("chunk size", manifest.chunk_size),
+        ):
+            if found.get(name) != wanted:
+                self.problem(name, f"shards.json says {wanted or 'nothing'}, the file {found.get(name, 'nothing')}")
 
     def run(self, *, quick: bool) -> None:
         entry, layout = self.entry, self.layout
@@ -221,6 +244,8 @@ class _ShardCheck:
         self.bytes_read += columns.ends.nbytes
         if hashlib.sha256(columns.ends.astype("<u8").data).hexdigest() != self.entry.documents_sha256:
             self.problem("/documents/end", "the SHA-256 of the document ends is not documents_sha256")
+        if self.entry.sources_sha256 and columns.sources_sha256 != self.entry.sources_sha256:
+            self.problem("/documents/source_*", "the SHA-256 of the documents' sources is not sources_sha256")
         if len(columns.file_indices) and int(columns.file_indices.max()) >= len(columns.files):
             self.problem("/documents/source_file", "names a file that /documents/files does not have")
 

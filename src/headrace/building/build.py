@@ -164,10 +164,13 @@ def _tell_notices(found: Discovery, on_event: Subscriber) -> None:
 
 
 def _tell_drops(outcomes: Sequence[ShardOutcome], on_event: Subscriber) -> None:
-    """The first bad documents of each source, in order."""
+    """The first bad documents of each source, in order, and the files that hold none."""
     for outcome in outcomes:
         for drop in outcome.drops:
             on_event(Notice(kind="dropped", message=str(drop)))
+        for source in outcome.sources:
+            if not source.documents and not source.dropped:
+                on_event(Notice(kind="empty", message=f"{source.path}: 0 documents"))
 
 
 class _Teller:

@@ -185,6 +185,7 @@ class _Workers:
                 [sys.executable, "-P", "-m", "headrace.building.worker"]
                 + [str(descriptor) for descriptor in (job_reader, result_writer, life)],
                 stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C is for the parent, which ends the workers
                 pass_fds=(job_reader, result_writer, life, *self._inherit),
                 env=environment,
             )

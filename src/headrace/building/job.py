@@ -14,7 +14,7 @@ from headrace.building.encode import DocumentEncoder
 from headrace.building.faults import CHECK_BYTES, EMPTY, BadDocumentsError, DropLog, fields_hint, look_on, places
 from headrace.building.lane import Lane
 from headrace.building.rolling import Origins, RollingShards
-from headrace.errors import SourceError
+from headrace.errors import BuildError, SourceError
 from headrace.manifest import ShardEntry, SourceEntry
 from headrace.sources import BadInput, DocumentBatch, Drop, SourceFile, SourceShard, read_shard
 from headrace.sources.rawfile import Observer
@@ -125,6 +125,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, report: Report = lambda _:
 
     Raises:
         SourceError: input that cannot be read, or bad documents as `on_bad_input` and `max_bad` say.
+        BuildError: there is not enough memory or disk.
     """
     options = job.options
     encoder = DocumentEncoder(
@@ -160,6 +161,12 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, report: Report = lambda _:
             _fill(job, encoder, shards, _Books(tally, log, hashes, lane, report))
             lane.drain()
             shards.finish()
+    except MemoryError as error:
+        shards.abandon()
+        raise BuildError(
+            f"{labels[0]}: not enough memory ({error or 'an allocation failed'}) after document {tally.documents_in}; a "
+            "document needs some 12 times its size: leave out the largest, or build with fewer --workers"
+        ) from error
     except BaseException:
         shards.abandon()
         raise

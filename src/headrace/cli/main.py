@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 
 import typer
@@ -50,6 +51,7 @@ def run() -> None:
     """Run the command: exit code 0, 1 for a failure (its summary and places on stderr), 2 for wrong usage, 130 for ^C."""
     # No command multiplies matrices, and numpy loads in two thirds of the time without the threads for it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _open_closed_streams()
     interrupt = _Interrupt()
     signal.signal(signal.SIGINT, interrupt)
     try:
@@ -59,10 +61,19 @@ def run() -> None:
         if interrupt.received:
             sys.stderr.write("headrace: interrupted\n")
             sys.exit(130)
+        if isinstance(error, MemoryError):
+            error = HeadraceError(f"not enough memory: {error or 'an allocation failed'}")
         if not isinstance(error, HeadraceError | OSError | ValueError):
             raise
         print_error(error)
         sys.exit(1)
+
+
+def _open_closed_streams() -> None:
+    """A stream that the caller has closed swallows what is written, as /dev/null does: the work is done all the same."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # for the process' life
 
 
 class _Interrupt:

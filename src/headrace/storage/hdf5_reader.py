@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from headrace.errors import CorruptShardError, NoDocumentsError
 from headrace.storage.hdf5_inspect import DATASET
 from headrace.storage.hdf5_open import naming, open_file, open_shard
+from headrace.storage.incoming import OriginsDigest
 
 __all__ = ["DocumentColumns", "LibraryReader", "read_documents"]
 
@@ -29,27 +30,51 @@ class DocumentColumns:
     """... its source's place in `files`."""
     files: tuple[str, ...]
 
+    @property
+    def sources_sha256(self) -> str:
+        """What the manifest's `sources_sha256` should be; empty where no origin is recorded."""
+        if not self.files:
+            return ""
+        digest = OriginsDigest()
+        digest.update(self.rows, self.offsets, self.file_indices)
+        return digest.hex(self.files)
+
 
 def read_documents(path: Path, document_count: int) -> DocumentColumns:
     """Read the document index of a shard whole: 28 bytes a document.
 
     Raises:
         NoDocumentsError: the file has none.
-        CorruptShardError: it does not have `document_count` rows.
+        CorruptShardError: it does not have `document_count` rows, or columns of another kind than the format says.
     """
     with open_shard(path) as file:
         group: Any = file.get("documents")
         if group is None or "end" not in group:
             raise NoDocumentsError(f"{path}: stores no document index")
-        ends = group["end"][:]
-        columns: list[NDArray[Any]] = [group[name][:] for name in ("source_row", "source_byte", "source_file")]
-        files = tuple(label.decode("utf-8", "surrogateescape") for label in group["files"][:].tolist())
-    if len(ends) != document_count or any(len(column) not in {0, document_count} for column in columns):
+        columns = [_column(path, group, name, kind) for name, kind in _COLUMNS]
+        labels: list[bytes] = _column(path, group, "files", "S").tolist()
+    ends, *origins = columns
+    counts = {len(column) for column in origins}
+    if len(ends) != document_count or counts not in ({0}, {document_count}):
         raise CorruptShardError(
             f"{path}: wanted {document_count} documents, found {len(ends)} ends and "
-            f"{', '.join(str(len(column)) for column in columns)} source rows, bytes and files"
+            f"{', '.join(str(len(column)) for column in origins)} source rows, bytes and files"
         )
-    return DocumentColumns(ends, columns[0], columns[1], columns[2], files)
+    files = tuple(label.decode("utf-8", "surrogateescape") for label in labels)
+    return DocumentColumns(ends, origins[0], origins[1], origins[2], files)
+
+
+_COLUMNS = (("end", "u"), ("source_row", "u"), ("source_byte", "u"), ("source_file", "u"))
+"""The columns of a document index, and their kinds."""
+
+
+def _column(path: Path, group: Any, name: str, kind: str) -> NDArray[Any]:
+    dataset = group.get(name)
+    found = "nothing" if dataset is None else f"{dataset.dtype} of shape {dataset.shape}"
+    if dataset is None or dataset.ndim != 1 or dataset.dtype.kind != kind:
+        wanted = "unsigned integers" if kind == "u" else "fixed-length bytes"
+        raise CorruptShardError(f"{path}: /documents/{name}: wanted {wanted} in one dimension, found {found}")
+    return dataset[:]
 
 
 class LibraryReader:

@@ -18,7 +18,7 @@ from headrace.manifest import ShardEntry, dtype_name_for, is_sha256
 from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder
 from headrace.storage.hdf5_layout import ShardFile, create_shard_file
 from headrace.storage.hdf5_open import system_failure
-from headrace.storage.incoming import Origins, PendingDocuments, checked_ends, checked_tokens
+from headrace.storage.incoming import Origins, OriginsDigest, PendingDocuments, checked_ends, checked_tokens
 
 __all__ = ["HDF5ShardWriter"]
 
@@ -91,6 +91,7 @@ class HDF5ShardWriter:
         self._pending = PendingDocuments()
         self._sha256 = hashlib.sha256()
         self._ends_sha256 = hashlib.sha256()
+        self._origins_sha256 = OriginsDigest()
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -191,6 +192,7 @@ class HDF5ShardWriter:
             document_count=self._documents,
             sha256=self._sha256.hexdigest(),
             documents_sha256=self._ends_sha256.hexdigest(),
+            sources_sha256=self._origins_sha256.hex(self.source_files) if self.source_files else "",
         )
 
     @property
@@ -337,9 +339,13 @@ class HDF5ShardWriter:
             shard.ends.append(ends)
             self._ends_sha256.update(ends.data)
         if origins:
-            shard.rows.append(np.concatenate([origin.rows for origin in origins]))
-            shard.bytes.append(np.concatenate([origin.offsets for origin in origins]))
-            shard.files.append(np.concatenate([origin.files for origin in origins]))
+            rows = np.concatenate([origin.rows for origin in origins])
+            offsets = np.concatenate([origin.offsets for origin in origins])
+            files = np.concatenate([origin.files for origin in origins])
+            shard.rows.append(rows)
+            shard.bytes.append(offsets)
+            shard.files.append(files)
+            self._origins_sha256.update(rows, offsets, files)
         return shard.ends.length
 
 

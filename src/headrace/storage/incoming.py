@@ -1,5 +1,7 @@
 """What a shard writer is given, checked before anything is written: nothing is wrapped, nothing is kept by reference."""
 
+import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -8,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from headrace.errors import TokenIdError, WriterError
 
-__all__ = ["Origins", "PendingDocuments", "checked_ends", "checked_tokens"]
+__all__ = ["Origins", "OriginsDigest", "PendingDocuments", "checked_ends", "checked_tokens"]
 
 
 def checked_tokens(ids: ArrayLike, dtype: np.dtype[Any], vocab_size: int, *, path: Path, document: int) -> NDArray[Any]:
@@ -65,6 +67,29 @@ def _unsigned(name: str, values: ArrayLike, dtype: type[np.uint64 | np.uint32], 
     if low < 0 or high > np.iinfo(dtype).max:
         raise WriterError(f"{path}: {name} hold {low if low < 0 else high}, which {dtype.__name__} cannot")
     return array.astype(dtype)
+
+
+class OriginsDigest:
+    """SHA-256 over where all documents of a shard come from, as the columns are written.
+
+    Of the SHA-256 of `/documents/source_row`, `source_byte` and `source_file` (32 bytes each), and the labels of
+    `/documents/files`, each with a zero byte behind it.
+    """
+
+    def __init__(self) -> None:
+        self._columns = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
+
+    def update(self, rows: NDArray[Any], offsets: NDArray[Any], files: NDArray[Any]) -> None:
+        """Take the next rows of the three columns."""
+        for digest, values, dtype in zip(self._columns, (rows, offsets, files), ("<u8", "<u8", "<u4"), strict=True):
+            digest.update(np.ascontiguousarray(values, dtype=dtype).data)
+
+    def hex(self, labels: Iterable[str]) -> str:
+        """The digest of all that was taken, with the labels of the files."""
+        digest = hashlib.sha256(b"".join(column.digest() for column in self._columns))
+        for label in labels:
+            digest.update(label.encode("utf-8", "surrogateescape") + b"\0")
+        return digest.hexdigest()
 
 
 class Origins:

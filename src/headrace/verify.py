@@ -26,7 +26,7 @@ from headrace.errors import (
     UnreadableShardError,
 )
 from headrace.events import ShardVerified, Subscriber, ignore
-from headrace.manifest import Manifest, ShardEntry, index_path, is_sha256, load_index, locate_shards, read_manifest
+from headrace.manifest import Manifest, ShardEntry, index_path, is_sha256, locate_shards, read_manifest
 
 __all__ = ["ShardReport", "Status", "validate_corpus", "verify_path", "verify_shards"]
 
@@ -101,9 +101,8 @@ def validate_corpus(entries: Sequence[ShardEntry] | str | os.PathLike[str]) -> l
     Returns:
         The ids of the shards that fail, in order; empty if all is well.
     """
-    if isinstance(entries, str | os.PathLike):
-        entries = load_index(Path(entries))
-    return [report.shard_id for report in verify_shards(entries) if not report.ok]
+    reports = verify_path(entries) if isinstance(entries, str | os.PathLike) else verify_shards(entries)
+    return [report.shard_id for report in reports if not report.ok]
 
 
 def verify_path(

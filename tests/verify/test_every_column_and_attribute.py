@@ -1,6 +1,7 @@
 """Verify compares every stored column and attribute; readers refuse what it would."""
 
 import json
+import os
 from pathlib import Path
 
 import h5py
@@ -101,3 +102,20 @@ def test_a_column_of_another_shape_is_refused(corpus, column, change):
     assert "/documents" in problems
     with headrace.open(corpus) as opened, pytest.raises((CorruptShardError, LookupError)):
         opened.locate(0)
+
+
+def test_a_pipe_in_place_of_a_shard_is_unreadable(corpus):
+    """A named pipe under a shard's name is judged, not waited for."""
+    path = next(corpus.glob("*.h5"))
+    path.unlink()
+    os.mkfifo(path)
+    (report,) = verify_path(corpus)
+    assert (report.status, "regular file" in report.reason) == ("unreadable", True)
+
+
+def test_validate_corpus_names_missing_shards_by_path_too(corpus):
+    """The ids of shards that are gone are among the failing ones, whether entries or a path are given."""
+    entries = headrace.load_index(corpus)
+    assert headrace.validate_corpus(corpus) == headrace.validate_corpus(entries) == []
+    next(corpus.glob("*.h5")).unlink()
+    assert headrace.validate_corpus(corpus) == headrace.validate_corpus(entries) == [entries[0].shard_id]

@@ -4,17 +4,16 @@ import os
 import pickle
 import subprocess
 import sys
-import sysconfig
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, cast
 
 from headrace.building.job import ShardJob, ShardOutcome, Tally, run_job
+from headrace.children import child_command, child_environment
 from headrace.errors import BuildError, TokenizerError
 from headrace.tokenizers.base import BatchTokenizer
 
@@ -176,18 +175,14 @@ class _Workers:
     def _spawn(self, life: int) -> _Worker:
         job_reader, job_writer = os.pipe()
         result_reader, result_writer = os.pipe()
-        environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}  # as for the command
-        root = str(Path(__file__).parents[2])
-        if root != sysconfig.get_path("purelib"):  # so that the worker imports this very package
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "headrace.building.worker"]
+                child_command("headrace.building.worker")
                 + [str(descriptor) for descriptor in (job_reader, result_writer, life)],
                 stdin=subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for the parent, which ends the workers
                 pass_fds=(job_reader, result_writer, life, *self._inherit),
-                env=environment,
+                env=child_environment(),
             )
         finally:
             os.close(job_reader)

@@ -42,6 +42,8 @@ def open_file(path: Path, *, growing: bool = False, **options: Any) -> Any:
     Raises:
         MissingShardError, FormatError, CorruptShardError, UnreadableShardError: each naming the file.
     """
+    if path.exists() and not path.is_file():  # HDF5 would wait for the writer of a pipe
+        raise UnreadableShardError(f"{path}: is no regular file")
     swmr = growing
     flipped = False
     attempts = list(_LOCKING)

@@ -1,18 +1,17 @@
 """The `tokenizers` library as the reference: what gigatoken's ids are compared with, and what decodes."""
 
-import os
 import pickle
 import subprocess
 import sys
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.children import child_command, child_environment
 from headrace.errors import Problem, TokenizerError
 
 if TYPE_CHECKING:
@@ -148,13 +147,11 @@ def compare_elsewhere(
     Raises:
         TokenizerError: what the process found, or that it died.
     """
-    root = str(Path(__file__).parents[2])  # so that it imports this very package
-    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
-        [sys.executable, "-P", "-m", __name__],
+        child_command(__name__),
         input=pickle.dumps((text, label, added, sample)),
         stdout=subprocess.PIPE,
-        env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path},
+        env=child_environment(),
         process_group=0,  # Ctrl-C is for the parent; this one ends by itself
         check=False,
     )

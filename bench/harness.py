@@ -138,7 +138,7 @@ def save(name: str, numbers: Mapping[str, object], *, corpus: Corpus | None = No
     record = {
         "benchmark": name,
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(["python", *sys.argv]),
+        "command": shlex.join(["python", f"bench/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         "environment": environment(),
         "corpus": asdict(corpus) if corpus else None,
         **numbers,

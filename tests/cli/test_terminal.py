@@ -87,7 +87,10 @@ def test_a_reader_that_leaves(long, tmp_path, arguments):
     """Piped into a program that reads no more, as `head` does, a command ends quietly and leaves nothing half made."""
     paths = {"CORPUS": long / "c", "SOURCE": long / "a.jsonl", "OUTPUT": tmp_path / "c"}
     process = subprocess.Popen(
-        [*COMMAND, *(paths.get(word, word) for word in arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*COMMAND, *(paths.get(word, word) for word in arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
     )
     process.stdout.close()  # before anything is written
     err = process.stderr.read().decode()

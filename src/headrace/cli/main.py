@@ -67,6 +67,17 @@ def run() -> None:
             raise
         print_error(error)
         sys.exit(1)
+    finally:
+        _flush_stdout()
+
+
+def _flush_stdout() -> None:
+    """Write what is buffered; a reader that has left, as `head` does, is no fault of ours."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its exit
+        sys.exit(1)
 
 
 def _open_closed_streams() -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headrace.building.pipeline import ShardedTokenizationPipeline, pack_documents
     from headrace.corpus import Corpus, MmapTokenStore
     from headrace.corpus import open_corpus as open  # noqa: A004  # `headrace.open`, as gzip.open
+    from headrace.errors import HeadraceError
     from headrace.loading import Batch, Loader, SlidingWindowDataloader
     from headrace.manifest import Manifest, ShardEntry, load_index
     from headrace.sampling import Plan
@@ -24,6 +25,7 @@ __all__ = [
     "Batch",
     "Corpus",
     "HDF5ShardWriter",
+    "HeadraceError",
     "JSONLSource",
     "Loader",
     "Manifest",
@@ -46,6 +48,7 @@ _HOMES = {
     "Batch": "headrace.loading",
     "Corpus": "headrace.corpus",
     "HDF5ShardWriter": "headrace.storage.hdf5_writer",
+    "HeadraceError": "headrace.errors",
     "JSONLSource": "headrace.sources",
     "Loader": "headrace.loading",
     "Manifest": "headrace.manifest",

@@ -1,6 +1,5 @@
 """`headrace.open(path)`: a corpus as one line of tokens."""
 
-import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +15,6 @@ from headrace.documents import Documents, Location
 from headrace.errors import CorruptShardError, FormatError, MissingShardError, OutOfRangeError, Problem
 from headrace.manifest import (
     INDEX_NAME,
-    MAX_UINT16_VOCAB,
     Fingerprint,
     Manifest,
     ShardEntry,
@@ -24,12 +22,11 @@ from headrace.manifest import (
     is_sha256,
     read_manifest,
 )
-from headrace.storage.extents import ExtentTable
-from headrace.storage.hdf5_corpus import checked_layout, extents_of, library_reader, open_line
+from headrace.storage.hdf5_corpus import checked_layout, open_line
+from headrace.storage.loose import entry_of, line_of, made_up_manifest, stat_fingerprint
 from headrace.storage.token_line import Io, TokenLine, WindowBlock
 
 if TYPE_CHECKING:
-    from headrace.storage.hdf5_inspect import ShardLayout
     from headrace.verify import ShardReport
 
 __all__ = ["Corpus", "MmapTokenStore", "open_corpus"]
@@ -242,29 +239,14 @@ def _open_file(path: Path, options: dict[str, Any]) -> Corpus:
     if not path.exists():
         raise MissingShardError(f"{path}: no such file; wanted a corpus folder, its {INDEX_NAME}, or one .h5 file")
     layout = inspect_shard(path)
-    dtype = layout.dtype
+    entry = entry_of(path, layout)
     has_documents = bool(layout.documents_sha256)
-    entry = ShardEntry(
-        shard_id=path.stem,
-        path=str(path),
-        token_count=layout.token_count,
-        document_count=layout.document_count or 0,
-        sha256=layout.sha256,
-        documents_sha256=layout.documents_sha256,
-    )
     known = "vocab_size" in layout.attributes
-    manifest = _with_vocabulary(path, _made_up_manifest([layout], (entry,)), dtype, options["vocab_size"], known=known)
-    line = TokenLine(
-        ExtentTable.build([extents_of(layout)]),
-        [entry.path],
-        [entry.sha256],
-        dtype,
-        io=options["io"],
-        verify=options["verify"] != "off",
-        fallback=library_reader,
-    )
+    manifest = made_up_manifest([layout], (entry,))
+    manifest = _with_vocabulary(path, manifest, layout.dtype, options["vocab_size"], known=known)
+    line = line_of([layout], [entry], io=options["io"], verify=options["verify"] != "off")
     hashed = is_sha256(layout.sha256) and (not has_documents or is_sha256(layout.documents_sha256))
-    fingerprint = manifest.fingerprint if hashed else _stat_fingerprint(path)
+    fingerprint = manifest.fingerprint if hashed else stat_fingerprint(path)
     return Corpus(
         line,
         manifest,
@@ -274,32 +256,6 @@ def _open_file(path: Path, options: dict[str, Any]) -> Corpus:
         has_documents=has_documents,
         reopen=options,
     )
-
-
-def _made_up_manifest(layouts: Sequence["ShardLayout"], entries: tuple[ShardEntry, ...]) -> Manifest:
-    """What the files themselves say, where no `shards.json` does."""
-    head = layouts[0]
-    narrow = head.dtype.itemsize <= np.dtype(np.uint16).itemsize
-    return Manifest(
-        chunk_size=head.chunk_size,
-        shards=entries,
-        dtype="uint16" if narrow else "uint32",
-        vocab_size=int(head.attributes.get("vocab_size", MAX_UINT16_VOCAB if narrow else 1 << 32)),
-        boundary_token_id=int(head.attributes.get("boundary_token_id", 0)),
-        version=2 if all(entry.documents_sha256 for entry in entries) else 1,
-    )
-
-
-def _stat_fingerprint(path: Path) -> Fingerprint:
-    """Of size and 16 evenly spread pages: what can be said of a large file without reading it."""
-    page = 4096
-    size = path.stat().st_size
-    digest = hashlib.sha256(f"headrace stat 1 {size}".encode())
-    with path.open("rb") as file:
-        for number in range(16):
-            file.seek(max(size - page, 0) * number // 15)
-            digest.update(file.read(page))
-    return Fingerprint(digest.hexdigest(), "stat")
 
 
 def _with_vocabulary(
@@ -347,16 +303,8 @@ class MmapTokenStore(Corpus):
             raise FormatError(f"shards of one store have one dtype, found {', '.join(map(str, dtypes))}")
         starts = np.cumsum([0, *(entry.token_count for entry in entries)]).tolist()
         placed = [replace(entry, global_start=start) for entry, start in zip(entries, starts, strict=False)]
-        manifest = _made_up_manifest(layouts, tuple(placed))
-        line = TokenLine(
-            ExtentTable.build([extents_of(layout) for layout in layouts]),
-            [entry.path for entry in entries],
-            [entry.sha256 for entry in entries],
-            dtypes.pop(),
-            io=io,
-            verify=verify != "off",
-            fallback=library_reader,
-        )
+        manifest = made_up_manifest(layouts, tuple(placed))
+        line = line_of(layouts, entries, io=io, verify=verify != "off")
         options = {"io": io, "verify": "off" if verify == "off" else "quick"}
         super().__init__(
             line,

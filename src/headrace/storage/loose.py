@@ -1,0 +1,76 @@
+"""Shards without a `shards.json`: what the files say of themselves."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headrace.manifest import MAX_UINT16_VOCAB, Fingerprint, Manifest, ShardEntry
+from headrace.storage.extents import ExtentTable
+from headrace.storage.hdf5_corpus import extents_of, library_reader
+from headrace.storage.token_line import Io, TokenLine
+
+if TYPE_CHECKING:
+    from headrace.storage.hdf5_inspect import ShardLayout
+
+__all__ = ["entry_of", "entry_of_file", "line_of", "made_up_manifest", "stat_fingerprint"]
+
+
+def entry_of_file(path: Path) -> ShardEntry:
+    """The entry that an HDF5 file would have in a manifest, by its own attributes."""
+    from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
+
+    return entry_of(path, inspect_shard(path))
+
+
+def entry_of(path: Path, layout: "ShardLayout") -> ShardEntry:
+    """The same, of a file that was inspected already."""
+    return ShardEntry(
+        shard_id=path.stem,
+        path=str(path),
+        token_count=layout.token_count,
+        document_count=layout.document_count or 0,
+        sha256=layout.sha256,
+        documents_sha256=layout.documents_sha256,
+    )
+
+
+def line_of(layouts: Sequence["ShardLayout"], entries: Sequence[ShardEntry], *, io: Io, verify: bool) -> TokenLine:
+    """The token line of inspected files of one dtype, in the order given."""
+    return TokenLine(
+        ExtentTable.build([extents_of(layout) for layout in layouts]),
+        [entry.path for entry in entries],
+        [entry.sha256 for entry in entries],
+        layouts[0].dtype,
+        io=io,
+        verify=verify,
+        fallback=library_reader,
+    )
+
+
+def made_up_manifest(layouts: Sequence["ShardLayout"], entries: tuple[ShardEntry, ...]) -> Manifest:
+    """What the files themselves say, where no `shards.json` does."""
+    head = layouts[0]
+    narrow = head.dtype.itemsize <= np.dtype(np.uint16).itemsize
+    return Manifest(
+        chunk_size=head.chunk_size,
+        shards=entries,
+        dtype="uint16" if narrow else "uint32",
+        vocab_size=int(head.attributes.get("vocab_size", MAX_UINT16_VOCAB if narrow else 1 << 32)),
+        boundary_token_id=int(head.attributes.get("boundary_token_id", 0)),
+        version=2 if all(entry.documents_sha256 for entry in entries) else 1,
+    )
+
+
+def stat_fingerprint(path: Path) -> Fingerprint:
+    """Of size and 16 evenly spread pages: what can be said of a large file without reading it."""
+    page = 4096
+    size = path.stat().st_size
+    digest = hashlib.sha256(f"headrace stat 1 {size}".encode())
+    with path.open("rb") as file:
+        for number in range(16):
+            file.seek(max(size - page, 0) * number // 15)
+            digest.update(file.read(page))
+    return Fingerprint(digest.hexdigest(), "stat")

@@ -101,7 +101,9 @@ class LineParser:
         try:
             value = JSON_DECODER.decode(line)
         except json.JSONDecodeError as error:
-            return LineFault(_syntax_fault(line, error), len(line[: error.pos].encode(errors="surrogateescape")))
+            return LineFault(
+                _syntax_fault(line, error), len(line[: _place(line, error)].encode(errors="surrogateescape"))
+            )
         except RecursionError:
             return LineFault("not JSON (nested too deeply)")
         return self._field_of(value) if isinstance(value, dict) else LineFault("not an object")
@@ -118,6 +120,14 @@ class LineParser:
         if value is _CONSTANT:
             return LineFault(f"not JSON (NaN or Infinity in {self.field})")
         return LineFault(f"{self.field} is not a string")
+
+
+def _place(line: str, error: json.JSONDecodeError) -> int:
+    """Where the fault is, for all versions of Python: 3.13 names a trailing comma, earlier ones what follows it."""
+    if not error.msg.startswith("Illegal trailing comma"):
+        return error.pos
+    after = line[error.pos + 1 :]
+    return len(line) - len(after.lstrip(_JSON_SPACE))
 
 
 def _syntax_fault(line: str, error: json.JSONDecodeError) -> str:

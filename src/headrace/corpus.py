@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.documents import Documents, Location
-from headrace.errors import CorruptShardError, FormatError, MissingShardError, OutOfRangeError, Problem
+from headrace.errors import CorruptShardError, FormatError, MissingShardError, OutOfRangeError
 from headrace.manifest import (
     INDEX_NAME,
     Fingerprint,
@@ -272,9 +272,7 @@ def _with_vocabulary(
 
 
 def _require_sound(corpus: Corpus) -> None:
-    problems = [
-        Problem(report.path, f"{report.status}: {report.reason}") for report in corpus.verify() if not report.ok
-    ]
+    problems = [report.fault for report in corpus.verify() if not report.ok]
     if problems:
         raise CorruptShardError(f"{corpus.path}: {len(problems)} shards failed verification", problems=problems)
 

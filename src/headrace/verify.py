@@ -39,6 +39,11 @@ class ShardReport:
         """Whether nothing was found wrong."""
         return self.status == "ok"
 
+    @property
+    def fault(self) -> Problem:
+        """The verdict on a shard that is not ok, in one line."""
+        return Problem(self.path, f"{self.status}: {self.reason}")
+
 
 def verify_shards(
     entries: Sequence[ShardEntry],

@@ -14,12 +14,12 @@ from headrace.building.limits import default_workers
 from headrace.building.outcome import closing_report, make_manifest, nothing_kept
 from headrace.building.output import OutputFolder
 from headrace.building.pipeline import DEFAULT_CHUNK_SIZE
-from headrace.corpus import open_corpus
 from headrace.errors import MAX_LISTED, BuildError, CorruptShardError, Problem
 from headrace.events import BuildFinished, BuildStarted, Notice, Progress, ShardWritten, Subscriber, ignore
 from headrace.sources import BadInput, Discovery, discover
 from headrace.tokenizers.base import BatchTokenizer
 from headrace.tokenizers.load import load_tokenizer, resolve_bos, resolve_boundary
+from headrace.verify import verify_path
 
 __all__ = ["build"]
 
@@ -246,8 +246,8 @@ def _with_more(
 
 
 def _validate(path: Path) -> None:
-    reports = open_corpus(path, verify="off").verify()
-    problems = [Problem(report.path, f"{report.status}: {report.reason}") for report in reports if not report.ok]
+    reports = verify_path(path)
+    problems = [report.fault for report in reports if not report.ok]
     if problems:
         raise CorruptShardError(
             f"{path}: {len(problems)} of {len(reports)} shards do not read back as written; check the disk",

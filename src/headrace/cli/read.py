@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.terminal import JsonLines, print_error, print_rows, printable, settings, size
-from headrace.errors import CorruptShardError, Problem
+from headrace.errors import CorruptShardError
 from headrace.events import ignore
 
 if TYPE_CHECKING:
@@ -45,11 +45,7 @@ def verify(
         _print_verdicts(reports, quick=quick)
     bad = [report for report in reports if not report.ok]
     if bad:
-        problems = [
-            problem
-            for report in bad
-            for problem in report.problems or (Problem(report.path, f"{report.status}: {report.reason}"),)
-        ]
+        problems = [problem for report in bad for problem in report.problems or (report.fault,)]
         print_error(CorruptShardError(f"{len(bad)} of {len(reports)} shards are not ok", problems=problems))
         raise typer.Exit(1)
 

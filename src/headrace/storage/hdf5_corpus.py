@@ -3,10 +3,11 @@
 import hashlib
 import mmap
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,12 +15,13 @@ from headrace.errors import CorruptShardError, FormatError, HeadraceError, Missi
 from headrace.manifest import Manifest, ShardEntry, file_size, resolve_shards, shard_candidates
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
-from headrace.storage.token_line import Io, RangeReader, TokenLine
+from headrace.storage.shard_files import Io, RangeReader, ShardFiles
+from headrace.storage.token_line import TokenLine
 
 if TYPE_CHECKING:
     from headrace.storage.hdf5_inspect import ShardLayout
 
-__all__ = ["SIDECAR", "checked_layout", "extents_of", "library_reader", "load_table", "open_line"]
+__all__ = ["SIDECAR", "checked_layout", "extents_of", "load_table", "make_line", "open_line"]
 
 SIDECAR = Path(".headrace") / "extents.bin"
 """Where `headrace build` leaves the extents, in the corpus folder."""
@@ -86,19 +88,26 @@ def open_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> tuple
             with suppress(OSError):  # the cache is a convenience; a full or read-only disk is no reason to fail
                 cache.parent.mkdir(parents=True, exist_ok=True)
                 write_bytes(cache, table.to_bytes(fingerprint))
-    line = TokenLine(
+    return make_line(table, located, dtype, io=io, verify=verify), tuple(located)
+
+
+def make_line(
+    table: ExtentTable, entries: Sequence[ShardEntry], dtype: np.dtype[Any], *, io: Io, verify: bool
+) -> TokenLine:
+    """The token line of shards whose extents are known; `entries` with absolute paths. See `ShardFiles`."""
+    files = ShardFiles(
         table,
-        [entry.path for entry in located],
-        [entry.sha256 for entry in located],
+        [entry.path for entry in entries],
+        [entry.sha256 for entry in entries],
         dtype,
         io=io,
         verify=verify,
-        fallback=library_reader,
+        fallback=_library_reader,
     )
-    return line, tuple(located)
+    return TokenLine(files)
 
 
-def library_reader(path: Path) -> RangeReader:
+def _library_reader(path: Path) -> RangeReader:
     """Reads a shard that is not flat on disk through h5py."""
     from headrace.storage.hdf5_reader import LibraryReader  # noqa: PLC0415  # imports h5py
 

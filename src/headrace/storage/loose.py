@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.manifest import MAX_UINT16_VOCAB, Fingerprint, Manifest, ShardEntry
 from headrace.storage.extents import ExtentTable
-from headrace.storage.hdf5_corpus import extents_of, library_reader
+from headrace.storage.hdf5_corpus import extents_of, make_line
 from headrace.storage.token_line import Io, TokenLine
 
 if TYPE_CHECKING:
@@ -39,15 +39,8 @@ def entry_of(path: Path, layout: "ShardLayout") -> ShardEntry:
 
 def line_of(layouts: Sequence["ShardLayout"], entries: Sequence[ShardEntry], *, io: Io, verify: bool) -> TokenLine:
     """The token line of inspected files of one dtype, in the order given."""
-    return TokenLine(
-        ExtentTable.build([extents_of(layout) for layout in layouts]),
-        [entry.path for entry in entries],
-        [entry.sha256 for entry in entries],
-        layouts[0].dtype,
-        io=io,
-        verify=verify,
-        fallback=library_reader,
-    )
+    table = ExtentTable.build([extents_of(layout) for layout in layouts])
+    return make_line(table, entries, layouts[0].dtype, io=io, verify=verify)
 
 
 def made_up_manifest(layouts: Sequence["ShardLayout"], entries: tuple[ShardEntry, ...]) -> Manifest:

@@ -165,11 +165,11 @@ class ShardFiles(HandlePool[ShardHandle]):
         """Bytes of address space within which all maps lie."""
         self.bases = np.zeros(len(paths), dtype=np.int64)
         """Address - 1 of each mapped shard's byte 0, else 0."""
-        self._table = table
+        self.table = table
         self._paths = paths
         self._digests = digests
-        self._dtype = dtype
-        self._io: Io = io
+        self.dtype = dtype
+        self.io: Io = io
         self._verify = verify
         self._fallback = fallback
         self._identities = np.zeros((len(paths), 2), dtype=np.int64)
@@ -187,9 +187,9 @@ class ShardFiles(HandlePool[ShardHandle]):
             MissingShardError, CorruptShardError, UnreadableShardError: naming the file.
         """
         path = self._paths[number]
-        first = int(np.searchsorted(self._table.shard, number, side="left"))
-        flat = self._table.offset[first] != NOT_FLAT
-        size = int(self._table.shards[number]["file_size"])
+        first = int(np.searchsorted(self.table.shard, number, side="left"))
+        flat = self.table.offset[first] != NOT_FLAT
+        size = int(self.table.shards[number]["file_size"])
         # Checked without a map, of which the first fault may read megabytes ahead.
         file = _File(path, size)
         handle: ShardHandle = file if flat else _Decoded(self._fallback(Path(path)))
@@ -197,7 +197,7 @@ class ShardFiles(HandlePool[ShardHandle]):
             self._check_digest(number, file)
             self._check_ends(number, handle)
             self._identities[number] = file.identity
-        if not flat or self._io == "pread":
+        if not flat or self.io == "pread":
             return handle
         file.map_whole(size)
         if self._scattered:
@@ -226,7 +226,7 @@ class ShardFiles(HandlePool[ShardHandle]):
         self.bases[number] = 0
 
     def _check_digest(self, number: int, file: _File) -> None:
-        at = int(self._table.shards[number]["digest_offset"])
+        at = int(self.table.shards[number]["digest_offset"])
         if at and file.read(at, 64).tobytes() != self._digests[number].encode():
             raise CorruptShardError(
                 f"{file.path}: the sha256 stored in the file is not the one in shards.json; the shard was replaced or "
@@ -236,7 +236,7 @@ class ShardFiles(HandlePool[ShardHandle]):
 
     def _check_ends(self, number: int, handle: ShardHandle) -> None:
         """Refuse a shard whose first or last chunk is not what the table was made from."""
-        table, row = self._table, self._table.shards[number]
+        table, row = self.table, self.table.shards[number]
         chunk = int(row["chunk_size"])
         first = int(np.searchsorted(table.shard, number, side="left"))
         last = int(np.searchsorted(table.shard, number, side="right")) - 1
@@ -255,12 +255,12 @@ class ShardFiles(HandlePool[ShardHandle]):
 
     def _crc(self, handle: ShardHandle, start: int, stop: int) -> int:
         """crc32 of tokens [start, stop) of the corpus, all in this file."""
-        table, crc = self._table, 0
+        table, crc = self.table, 0
         extent = int(np.searchsorted(table.first, np.uint64(start), side="right")) - 1
         while start < stop:
             end = min(stop, int(table.first[extent + 1])) if extent + 1 < len(table.first) else stop
             within = start - int(table.first[extent])
-            crc = zlib.crc32(handle.tokens(int(table.offset[extent]), within, end - start, self._dtype).data, crc)
+            crc = zlib.crc32(handle.tokens(int(table.offset[extent]), within, end - start, self.dtype).data, crc)
             start, extent = end, extent + 1
         return crc
 

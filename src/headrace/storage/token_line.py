@@ -1,15 +1,13 @@
 """A corpus as one long line of tokens, read through maps of its shards' files."""
 
-from collections.abc import Callable, Sequence
 from operator import index
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import OutOfRangeError
-from headrace.storage.extents import NOT_FLAT, ExtentTable
+from headrace.storage.extents import NOT_FLAT
 from headrace.storage.shard_files import Io, Placement, RangeReader, ShardFiles
 
 __all__ = ["Io", "RangeReader", "TokenLine", "WindowBlock"]
@@ -49,31 +47,15 @@ class TokenLine:
     Safe for threads. Not picklable: a corpus reopens by its path.
 
     Args:
-        table: where the tokens lie.
-        paths: file of each shard.
-        digests: sha256 of each shard, hex; empty where unknown.
-        dtype: of the stored tokens, little-endian.
-        io: `mmap`, or `pread` for file systems that cannot map reliably.
-        verify: check each shard when it is first touched (size always; digest and two chunk checksums).
-        fallback: makes the reader of a shard that is not flat on disk.
+        files: opens the shards' files, and knows where the tokens lie in them.
     """
 
-    def __init__(
-        self,
-        table: ExtentTable,
-        paths: Sequence[str],
-        digests: Sequence[str],
-        dtype: np.dtype[Any],
-        *,
-        io: Io,
-        verify: bool,
-        fallback: Callable[[Path], RangeReader],
-    ) -> None:
-        self.table = table
-        self.dtype = dtype
+    def __init__(self, files: ShardFiles) -> None:
+        table = self.table = files.table
+        self.dtype = files.dtype
+        self.io = files.io
         self.token_count = table.token_count
-        self.io: Io = io
-        self._files = ShardFiles(table, paths, digests, dtype, io=io, verify=verify, fallback=fallback)
+        self._files = files
         self._stops = np.append(table.first[1:], np.uint64(table.token_count))
         """Position after each extent's last token, shape (e,)."""
         self._shift = np.uint64(0)

@@ -171,7 +171,7 @@ class ManifestChecker:
                 start = None
                 continue
             row = cast("dict[str, Any]", row)
-            shard = self._shard(row, place, version)
+            shard = self.shard(row, place, version)
             counted = _is_count(row.get("token_count")) and _is_count(row.get("global_start"))
             if shard.shard_id in names:
                 self._problem(f"{place}shard_id", f"{shard.shard_id!r} is listed twice")
@@ -184,7 +184,8 @@ class ManifestChecker:
             start = shard.global_stop if counted else None
             yield shard
 
-    def _shard(self, row: Mapping[str, Any], place: str, version: int) -> ShardEntry:
+    def shard(self, row: Mapping[str, Any], place: str, version: int = FORMAT_VERSION) -> ShardEntry:
+        """One entry of the list of shards."""
         path = self._text(row, "path", place)
         if isinstance(row.get("path"), str) and (not path or "\0" in path):
             self._problem(f"{place}path", f"wanted a path, found {_found(row, 'path')}")

@@ -1,0 +1,178 @@
+"""What a build writes down while it is at work, so that others can follow it and the same command can go on.
+
+`building.json` lies beside `shards.json` while a build is at work or after it was killed. Its `folder` says where the new
+shards lie (relative to it; `.` but for `--overwrite`), and there `.headrace/journal.jsonl` lists the source shards that are
+finished. Neither decides a byte of the corpus.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from headrace.errors import ManifestError
+from headrace.manifest import ShardEntry, TokenizerRef
+from headrace.manifest_checks import ManifestChecker
+
+__all__ = [
+    "BUILDING_NAME",
+    "JOURNAL",
+    "Building",
+    "Mode",
+    "OpenShard",
+    "entries_of",
+    "journal_rows",
+    "read_building",
+    "read_finished",
+    "shard_name",
+]
+
+BUILDING_NAME = "building.json"
+JOURNAL = Path(".headrace") / "journal.jsonl"
+"""JSON lines in the folder of the new shards, each an object with one key: see `journal_rows`."""
+FORMAT_VERSION = 1
+Mode = Literal["build", "append", "overwrite"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenShard:
+    """A shard that is being written."""
+
+    index: int
+    """Its source shard."""
+    roll: int
+    """Which of that source shard's shards it is, from 0; those before it lie finished under their final names."""
+    path: str
+    """File name in the folder of the new shards, in SWMR mode; it is renamed when the shard is whole."""
+
+    @property
+    def finished(self) -> tuple[str, ...]:
+        """File names of the source shard's finished shards, in order."""
+        return tuple(f"{shard_name(self.index, roll)}.h5" for roll in range(self.roll))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Building:
+    """A parsed `building.json`."""
+
+    mode: Mode
+    folder: str
+    """Where the new shards lie, relative to the folder of `building.json`."""
+    base: str
+    """Fingerprint of the corpus that is appended to; else empty."""
+    dtype: Literal["uint16", "uint32"]
+    vocab_size: int
+    boundary_token_id: int
+    chunk_size: int
+    tokenizer: TokenizerRef
+    first_index: int
+    """Index of the first new source shard; above 0 only when appending."""
+    source_shards: int
+    """Source shards to do in all, finished ones included."""
+    total_bytes: int
+    """Bytes on disk of all inputs."""
+    input_bytes: int = 0
+    """Of them, read so far; as of `updated`, like all counts below."""
+    documents: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    """Since this run of the build began."""
+    updated: float = 0.0
+    """Seconds since 1970."""
+    open: tuple[OpenShard, ...] = ()
+    """The shards that workers are writing."""
+
+    def to_json(self) -> bytes:
+        """The file's bytes."""
+        body = {"version": FORMAT_VERSION, **asdict(self)}
+        return (json.dumps(body, indent=1, sort_keys=True) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, *, name: str = BUILDING_NAME) -> "Building":
+        """Parse the file's bytes.
+
+        Raises:
+            ManifestError: they are no `building.json` of this version.
+        """
+        try:
+            body: Any = json.loads(data)
+            if body.pop("version") != FORMAT_VERSION:
+                raise ManifestError(f"{name}: is of another version of Headrace; use the one that began this build")
+            known = {field.name for field in fields(cls)}
+            values = {key: value for key, value in body.items() if key in known}
+            values["tokenizer"] = TokenizerRef(**values["tokenizer"])
+            values["open"] = tuple(OpenShard(**row) for row in values["open"])
+            return cls(**values)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, ManifestError):
+                raise
+            raise ManifestError(f"{name}: is damaged ({type(error).__name__}: {error})") from error
+
+
+def shard_name(index: int, roll: int) -> str:
+    """Name of the k-th shard of a source shard, known without the other sources' counts: source, cut, roll."""
+    return f"{index:06d}-0000-{roll:04d}"
+
+
+def read_building(folder: Path) -> Building | None:
+    """The `building.json` of a corpus folder; None where there is none.
+
+    Raises:
+        ManifestError: it is damaged.
+        OSError: it cannot be read.
+    """
+    path = folder / BUILDING_NAME
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return Building.from_json(data, name=str(path))
+
+
+def journal_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """The journal's rows as `(kind, value)`; none where there is no file.
+
+    Kinds: `plan` (what is built: the first row), `finished` (a source shard is whole on disk) and `faulty` (labels of
+    source files with bad documents). A last row that was cut by a crash is left out, and whatever follows damage.
+    """
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for line in data.splitlines(keepends=True):
+        if not line.endswith(b"\n"):
+            return
+        try:
+            row: Any = json.loads(line)
+        except ValueError:
+            return
+        if not isinstance(row, dict) or len(cast("dict[str, Any]", row)) != 1:
+            return
+        yield from cast("dict[str, Any]", row).items()
+
+
+def read_finished(path: Path) -> dict[int, tuple[ShardEntry, ...]]:
+    """The shards of each finished source shard by its index, `global_start` 0; paths are relative to the new shards' folder.
+
+    Raises:
+        ManifestError: an entry makes no sense.
+    """
+    found: dict[int, tuple[ShardEntry, ...]] = {}
+    for kind, value in journal_rows(path):
+        if kind == "finished":
+            found[value["index"]] = entries_of(value["entries"], name=str(path))
+    return found
+
+
+def entries_of(rows: list[Mapping[str, Any]], *, name: str) -> tuple[ShardEntry, ...]:
+    """Shard entries out of decoded JSON.
+
+    Raises:
+        ManifestError: with every problem.
+    """
+    check = ManifestChecker(name)
+    entries = tuple(check.shard(row, f"shards[{number}].") for number, row in enumerate(rows))
+    if check.problems:
+        raise ManifestError(f"{name}: is damaged", problems=check.problems)
+    return entries

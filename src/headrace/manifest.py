@@ -21,6 +21,7 @@ from headrace.errors import ManifestError, MissingShardError, Problem, Unreadabl
 __all__ = [
     "INDEX_NAME",
     "MAX_UINT16_VOCAB",
+    "Append",
     "Fingerprint",
     "Manifest",
     "ShardEntry",
@@ -114,17 +115,32 @@ class SourceEntry:
     """Documents not kept, by reason."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """Sources that were added to a corpus."""
+
+    base: str
+    """Fingerprint of the corpus before, under which its index is kept (see `docs/format.md`)."""
+    sources: int
+    """Sources before: the index of the first one added."""
+    shards: int
+    """Shards before."""
+    options: Mapping[str, Any]
+    """The build options of what was added."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
     """Identity of a corpus.
 
     `content` covers (dtype, tokenizer, boundary, ordered shard hashes and counts): two corpora with equal fingerprints
     serve equal tokens and documents, whatever their paths or storage format. It changes when documents are sharded
-    differently. `stat` covers sizes and sampled pages of foreign files, whose hashing on open would take hours.
+    differently. `stat` covers sizes and sampled pages of foreign files, whose hashing on open would take hours. `live`
+    is that of a corpus that is being built, as far as it was seen.
     """
 
     hex: str
-    kind: Literal["content", "stat"]
+    kind: Literal["content", "stat", "live"]
 
     def __str__(self) -> str:
         return self.hex
@@ -143,8 +159,10 @@ class Manifest:
     tokenizer: TokenizerRef | None = None
     """None in version 1, which does not say."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The build options that decide the content."""
+    """The build options that decide the content; of what was appended, see `appends`."""
     sources: tuple[SourceEntry, ...] = ()
+    appends: tuple[Append, ...] = ()
+    """In order; empty for a corpus that was built at once."""
     version: int = FORMAT_VERSION
     store: str = "hdf5"
 
@@ -177,7 +195,7 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """`shards.json` as bytes: sorted keys, no clock, no host, so equal corpora give equal bytes."""
-        body = {
+        body: dict[str, Any] = {
             "version": self.version,
             "store": self.store,
             "chunk_size": self.chunk_size,
@@ -191,6 +209,8 @@ class Manifest:
             "total_documents": self.total_documents,
             "shards": [asdict(shard) for shard in self.shards],
         }
+        if self.appends:
+            body["appends"] = [asdict(append) for append in self.appends]
         text = json.dumps(body, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
         # A file name that is no UTF-8 reaches us with lone surrogates, which JSON can escape but UTF-8 cannot hold.
         return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()

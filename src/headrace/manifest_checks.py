@@ -8,6 +8,7 @@ from headrace.errors import Problem
 from headrace.manifest import (
     FORMAT_VERSION,
     NO_HASH,
+    Append,
     Manifest,
     ShardEntry,
     SourceEntry,
@@ -120,6 +121,7 @@ class ManifestChecker:
             "tokenizer": self._tokenizer(body.get("tokenizer")),
             "options": options,
             "sources": tuple(self._sources(body.get("sources", []))),
+            "appends": tuple(self._appends(body.get("appends", []))),
             "store": store,
         }
 
@@ -159,6 +161,23 @@ class ManifestChecker:
                 sha256=self._sha(row, "sha256", place),
                 documents=self._integer(row, "documents", place),
                 dropped=cast("dict[str, int]", dropped),
+            )
+
+    def _appends(self, rows: object) -> Iterator[Append]:
+        if not isinstance(rows, list):
+            self._problem("appends", f"wanted a list, found {type(rows).__name__}")
+            return
+        for number, row in enumerate(cast("list[Any]", rows)):
+            place = f"appends[{number}]."
+            if not isinstance(row, dict) or not isinstance(cast("dict[str, Any]", row).get("options", {}), dict):
+                self._problem(place[:-1], "wanted an object with an object `options`")
+                continue
+            row = cast("dict[str, Any]", row)
+            yield Append(
+                base=self._sha(row, "base", place),
+                sources=self._integer(row, "sources", place),
+                shards=self._integer(row, "shards", place),
+                options=row.get("options", {}),
             )
 
     def _shards(self, rows: list[Any], version: int) -> Iterator[ShardEntry]:

@@ -91,6 +91,29 @@ class ExtentTable:
             token_count=tokens,
         )
 
+    def parts(self) -> list[ShardExtents]:
+        """What `build` makes this table of."""
+        rows = self.shards
+        begins = [*rows["first_extent"].tolist(), len(self.first)]
+        parts: list[ShardExtents] = []
+        for row, begin, end in zip(rows, begins, begins[1:], strict=False):
+            base = int(self.first[begin]) if end > begin else 0
+            stop = int(self.first[end]) if end < len(self.first) else self.token_count
+            flat = slice(begin, end) if end > begin and self.offset[begin] != NOT_FLAT else slice(0, 0)
+            parts.append(
+                ShardExtents(
+                    token_count=stop - base if end > begin else 0,
+                    file_size=int(row["file_size"]),
+                    digest_offset=int(row["digest_offset"]),
+                    chunk_size=int(row["chunk_size"]),
+                    first_crc=int(row["first_crc"]),
+                    last_crc=int(row["last_crc"]),
+                    first=self.first[flat] - np.uint64(base),
+                    offset=self.offset[flat],
+                )
+            )
+        return parts
+
     def to_bytes(self, fingerprint: str) -> bytes:
         """The sidecar: magic, header, four little-endian arrays, crc32 of all before it."""
         head = _HEADER.pack(

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.building.engine import PoolEngine
+from headrace.building.engine import Engine, PoolEngine, SerialEngine
+from headrace.building.job import ContentOptions, ShardJob
 from headrace.building.limits import default_workers
 from headrace.errors import BuildError, TokenizerError
+from headrace.sources import discover
 from headrace.tokenizers.bytes import Tokenizer
 
 SLOW = ("--chunk-tokens", "8", "--workers", "2")
@@ -216,6 +218,27 @@ def test_no_more_workers_than_sources(sources, tmp_path):
     headrace.build(sources, tmp_path / "two", workers=64, on_event=told.append)
     headrace.build(sources / "a.jsonl", tmp_path / "one", workers=64, on_event=told.append)
     assert [event.workers for event in told if type(event).__name__ == "BuildStarted"] == [2, 1]
+
+
+@pytest.mark.parametrize("engine", [SerialEngine(Tokenizer()), PoolEngine(Tokenizer(), 2)])
+def test_shards_that_are_begun_are_told(sources, tmp_path, engine: Engine):
+    """Each shard of each source is told of once, in order, before its outcome, with where it then grows."""
+    found = discover([str(sources)])
+    options = ContentOptions(boundary_token_id=0, shard_tokens=2_000_000)
+    jobs = [ShardJob(shard=shard, source=shard.index, options=options, output=tmp_path) for shard in found.shards]
+    told: dict[int, list[tuple[int, Path]]] = {0: [], 1: []}
+    done: dict[int, list[str]] = {}
+    engine.run(
+        jobs,
+        lambda *_: None,
+        lambda outcome: done.update({outcome.index: [entry.path for entry in outcome.entries]}),
+        lambda index, *shard: told[index].append(shard) if index not in done else pytest.fail("told too late"),
+    )
+    for index, paths in done.items():
+        assert [roll for roll, _ in told[index]] == [0, 1, 2]
+        assert paths == [f"{index:06d}-0000-{roll:04d}.h5" for roll in range(3)]
+        assert all(grew.name.startswith(f".{path}.") for path, (_, grew) in zip(paths, told[index], strict=True))
+        assert {grew.parent for _, grew in told[index]} == {tmp_path}
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Any, Protocol, Self, cast
 
 from headrace.building.job import ShardJob, ShardOutcome, Tally, run_job
+from headrace.building.rolling import ignore
 from headrace.children import child_command, child_environment
 from headrace.errors import BuildError, TokenizerError
 from headrace.tokenizers.base import BatchTokenizer
@@ -24,13 +27,19 @@ Counts = tuple[int, int, int, int]
 OnProgress = Callable[[int, Counts], None]
 """Receives a job's index and its running counts."""
 OnOutcome = Callable[[ShardOutcome], None]
+OnOpen = Callable[[int, int, Path], None]
+"""Receives a job's index, the number of a shard of it that is begun, and where it grows, in SWMR mode."""
 
 
 class Engine(Protocol):
     """Runs jobs. The outcomes do not depend on which engine runs them."""
 
-    def run(self, jobs: Sequence[ShardJob], on_progress: OnProgress, on_outcome: OnOutcome) -> None:
-        """Run all jobs; the callbacks are called in this process, in any order of jobs.
+    def run(
+        self, jobs: Sequence[ShardJob], on_progress: OnProgress, on_outcome: OnOutcome, on_open: OnOpen = ignore
+    ) -> None:
+        """Run all jobs; the callbacks are called in this process, in any order of jobs, one at a time.
+
+        `on_open` may be called on another thread.
 
         Raises:
             HeadraceError, OSError: of the first job that fails; the others are stopped.
@@ -44,14 +53,22 @@ class SerialEngine:
     def __init__(self, tokenizer: BatchTokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def run(self, jobs: Sequence[ShardJob], on_progress: OnProgress, on_outcome: OnOutcome) -> None:
+    def run(
+        self, jobs: Sequence[ShardJob], on_progress: OnProgress, on_outcome: OnOutcome, on_open: OnOpen = ignore
+    ) -> None:
         """See `Engine.run`."""
+        calling = Lock()  # shards are opened on a second thread
         for job in jobs:
 
             def report(tally: Tally, index: int = job.shard.index) -> None:
-                on_progress(index, (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes))
+                with calling:
+                    on_progress(index, (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes))
 
-            on_outcome(run_job(job, self._tokenizer, report))
+            def opened(roll: int, path: Path, index: int = job.shard.index) -> None:
+                with calling:
+                    on_open(index, roll, path)
+
+            on_outcome(run_job(job, self._tokenizer, report, opened))
 
 
 class PoolEngine:
@@ -76,7 +93,9 @@ class PoolEngine:
         self._workers = workers
         self._inherit = tuple(inherit)
 
-    def run(self, jobs: Sequence[ShardJob], on_progress: OnProgress, on_outcome: OnOutcome) -> None:
+    def run(
+        self, jobs: Sequence[ShardJob], on_progress: OnProgress, on_outcome: OnOutcome, on_open: OnOpen = ignore
+    ) -> None:
         """See `Engine.run`."""
         waiting = deque(sorted(jobs, key=lambda job: (-job.shard.size, job.shard.index)))
         with _Workers(min(self._workers, len(jobs)), self._tokenizer, self._inherit) as workers:
@@ -88,6 +107,9 @@ class PoolEngine:
                     kind, value = worker.receive()
                     if kind == "progress":
                         on_progress(worker.job_index, value)
+                        continue
+                    if kind == "opened":
+                        on_open(worker.job_index, *value)
                         continue
                     if kind == "error":
                         raise value

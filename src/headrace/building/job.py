@@ -13,8 +13,9 @@ import numpy as np
 from headrace.building.encode import DocumentEncoder
 from headrace.building.faults import CHECK_BYTES, EMPTY, BadDocumentsError, DropLog, fields_hint, look_on, places
 from headrace.building.lane import Lane
-from headrace.building.rolling import Origins, RollingShards
+from headrace.building.rolling import Opened, Origins, RollingShards, ignore
 from headrace.errors import BuildError, SourceError
+from headrace.in_progress import shard_name
 from headrace.manifest import ShardEntry, SourceEntry
 from headrace.sources import BadInput, DocumentBatch, Drop, SourceFile, SourceShard, read_shard
 from headrace.sources.rawfile import Observer
@@ -43,6 +44,7 @@ class ContentOptions:
     on_bad_input: str = "error"
     max_bad: float = 0.01
     keep_empty: bool = False
+    compression: str = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +58,8 @@ class ShardJob:
     output: Path
 
     def shard_id(self, roll: int) -> str:
-        """Name of the k-th shard, known without the other sources' counts: source, cut, roll."""
-        return f"{self.shard.index:06d}-0000-{roll:04d}"
+        """Name of the k-th shard, known without the other sources' counts."""
+        return shard_name(self.shard.index, roll)
 
     @property
     def dropped_path(self) -> Path:
@@ -71,7 +73,6 @@ class ShardOutcome:
 
     index: int
     entries: tuple[ShardEntry, ...]
-    extents: tuple[ShardExtents, ...]
     sources: tuple[SourceEntry, ...]
     documents_in: int
     replaced: int
@@ -79,6 +80,7 @@ class ShardOutcome:
     text_bytes: int
     drops: tuple[Drop, ...]
     """The first few bad ones; all that were not kept are listed in `dropped_path`."""
+    extents: tuple[ShardExtents, ...] = ()
 
 
 @dataclass(slots=True)
@@ -115,13 +117,19 @@ class Tally:
 Report = Callable[[Tally], None]
 
 
-def run_job(job: ShardJob, tokenizer: BatchTokenizer, report: Report = lambda _: None) -> ShardOutcome:
+def run_job(
+    job: ShardJob,
+    tokenizer: BatchTokenizer,
+    report: Report = ignore,
+    opened: Opened = ignore,
+) -> ShardOutcome:
     """Read, encode and write one source shard.
 
     Args:
         job: what to do.
         tokenizer: the build's.
         report: receives the running counts, ten times a second at most.
+        opened: is told of each shard that is begun, on another thread.
 
     Raises:
         SourceError: input that cannot be read, or bad documents as `on_bad_input` and `max_bad` say.
@@ -144,6 +152,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, report: Report = lambda _:
             boundary_token_id=options.boundary_token_id,
             tokenizer_sha256=tokenizer.ref.sha256,
             source_files=labels,
+            **({} if options.compression == "none" else {"compression": options.compression}),
         )
 
     extents: list[ShardExtents] = []
@@ -152,6 +161,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, report: Report = lambda _:
         job.output,
         create,
         shard_tokens=options.shard_tokens,
+        opened=opened,
         published=lambda entry: extents.append(extents_of(checked_layout(Path(entry.path), entry))),
     )
     tally = Tally()

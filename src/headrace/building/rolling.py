@@ -16,13 +16,19 @@ from headrace.manifest import ShardEntry
 from headrace.storage.atomic import fresh_name, publish
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 
-__all__ = ["Origins", "RollingShards"]
+__all__ = ["Opened", "Origins", "RollingShards", "ignore"]
 
 _SPARE_BYTES = 1 << 20
 """Free disk space that a batch must leave: HDF5's own structures, and what other workers write meanwhile."""
 _ROW_BYTES = 32
 """Of the document index, a document."""
 _HDF5_REASON = re.compile(r"error message = '([^']+)'")
+Opened = Callable[[int, Path], None]
+"""Receives the number of a shard that is begun, and where it grows, in SWMR mode."""
+
+
+def ignore(*_: object) -> None:
+    """Listen to nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +50,7 @@ class RollingShards:
         folder: where the shards go.
         create: opens the writer of a shard at a path.
         shard_tokens: tokens after which a shard ends; None for one shard.
+        opened: is called with each shard that is begun, once others can follow it.
         published: is called with each whole shard.
     """
 
@@ -54,12 +61,14 @@ class RollingShards:
         create: Callable[[Path], HDF5ShardWriter],
         *,
         shard_tokens: int | None = None,
-        published: Callable[[ShardEntry], None] = lambda _: None,
+        opened: Opened = ignore,
+        published: Callable[[ShardEntry], None] = ignore,
     ) -> None:
         self._name = name
         self._folder = folder
         self._create = create
         self._shard_tokens = shard_tokens
+        self._opened = opened
         self._published = published
         self._writer: HDF5ShardWriter | None = None
         self._partial = folder
@@ -107,6 +116,7 @@ class RollingShards:
             self._writer = self._stack.enter_context(self._create(self._partial))
         except (OSError, RuntimeError) as error:
             raise self._not_written(error) from error
+        self._opened(len(self.entries), self._partial)
         return self._writer
 
     def _require_room(self, batch: EncodedBatch, writer: HDF5ShardWriter) -> None:

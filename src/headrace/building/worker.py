@@ -12,6 +12,8 @@ import threading
 import traceback
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.building.job import ShardJob, Tally, run_job
@@ -44,17 +46,26 @@ def _not_loaded(error: Exception) -> str:
 
 
 def _work(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]", tokenizer: "BatchTokenizer") -> None:
+    sending = Lock()  # shards are opened on a second thread
+
+    def send(kind: str, value: object) -> None:
+        with sending:
+            results.send((kind, value))
+
     def report(tally: Tally) -> None:
-        results.send(("progress", (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes)))
+        send("progress", (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes))
+
+    def opened(roll: int, path: Path) -> None:
+        send("opened", (roll, path))
 
     while True:
         job: ShardJob = jobs.recv()
         try:
-            results.send(("outcome", run_job(job, tokenizer, report)))
+            send("outcome", run_job(job, tokenizer, report, opened))
         except BrokenPipeError:
             return
         except Exception as error:  # noqa: BLE001  # the parent raises it
-            results.send(("error", _portable(error)))
+            send("error", _portable(error))
 
 
 def _portable(error: Exception) -> Exception:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, FormatError
 from headrace.manifest import is_sha256
+from headrace.storage.compression import filters_of, require_filters
 from headrace.storage.hdf5_layout import FORMAT_VERSION, GROWING
 from headrace.storage.hdf5_open import open_shard
 
@@ -47,6 +48,8 @@ class ShardLayout:
     """Byte offset of each extent, shape (n,)."""
     chunk_size: int
     """Tokens a chunk; where the file has no chunks, a nominal size."""
+    compression: str
+    """`none`, `gzip:4`, `zstd:3`, or the names of whatever other filters the data set has."""
     first_crc: int
     """crc32 of the token bytes of the first chunk, and ..."""
     last_crc: int
@@ -61,6 +64,7 @@ def inspect_shard(path: Path, *, dataset_name: str = DATASET) -> ShardLayout:
     Raises:
         MissingShardError, UnreadableShardError: there is no such file, or it cannot be opened.
         FormatError: no such data set, not one of token ids, or of a later format version.
+        MissingExtraError: the file stores no checksums, and decoding its tokens needs hdf5plugin.
         CorruptShardError: the file is cut or damaged, `token_count` exceeds the data set, or the shard was never closed.
     """
     with open_shard(path) as file:
@@ -76,7 +80,8 @@ def inspect_shard(path: Path, *, dataset_name: str = DATASET) -> ShardLayout:
         documents = attributes.pop("document_count", None)
         first, offset = _extents(file, dataset, token_count)
         chunk_size = int(dataset.chunks[0]) if dataset.chunks else _NOMINAL_CHUNK
-        crcs = _end_crcs(file, dataset, token_count, chunk_size)
+        crcs = _end_crcs(path, file, dataset, token_count, chunk_size)
+        compression = filters_of(dataset)
         dtype = dataset.dtype
         file_size = path.stat().st_size
     stops = np.append(first[1:], np.uint64(token_count))[: len(first)]
@@ -94,6 +99,7 @@ def inspect_shard(path: Path, *, dataset_name: str = DATASET) -> ShardLayout:
         first=first,
         offset=offset,
         chunk_size=chunk_size,
+        compression=compression,
         first_crc=crcs[0],
         last_crc=crcs[1],
         attributes=attributes,
@@ -188,7 +194,7 @@ def _agrees(dataset: Any, token_count: int, first: NDArray[np.uint64], offset: N
     return True
 
 
-def _end_crcs(file: Any, dataset: Any, token_count: int, chunk_size: int) -> tuple[int, int]:
+def _end_crcs(path: Path, file: Any, dataset: Any, token_count: int, chunk_size: int) -> tuple[int, int]:
     """crc32 of the first and the last chunk: as the writer stored them, else worked out now."""
     if token_count == 0:
         return 0, 0
@@ -196,6 +202,7 @@ def _end_crcs(file: Any, dataset: Any, token_count: int, chunk_size: int) -> tup
     stored = file.get("chunks/crc32")
     if isinstance(stored, h5py.Dataset) and stored.shape == (last + 1,) and stored.dtype == np.uint32:
         return int(stored[0]), int(stored[last])
+    require_filters(path, dataset)
     head = dataset[: min(chunk_size, token_count)]
     tail = dataset[last * chunk_size : token_count]
     return zlib.crc32(head.data), zlib.crc32(tail.data)

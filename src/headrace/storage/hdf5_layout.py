@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import WriterError
+from headrace.storage.compression import Compression
 
 __all__ = [
     "ALIGNMENT",
@@ -97,6 +98,7 @@ def create_shard_file(
     chunk_size: int,
     dataset_name: str,
     dtype: np.dtype[Any],
+    compression: Compression,
     vocab_size: int,
     boundary_token_id: int,
     tokenizer_sha256: str,
@@ -106,9 +108,10 @@ def create_shard_file(
 
     No lock is taken: a reader that opens the name early would otherwise make the creation fail, and the name is fresh.
     """
-    file = create_file(path)
+    file = create_file(path, aligned=compression.name == "none")  # what is compressed is never mapped
     try:
-        tokens = file.create_dataset(dataset_name, (0,), dtype, maxshape=(None,), chunks=(chunk_size,))
+        options = compression.dataset_options()
+        tokens = file.create_dataset(dataset_name, (0,), dtype, maxshape=(None,), chunks=(chunk_size,), **options)
         create_attributes(
             tokens, boundary_token_id=boundary_token_id, vocab_size=vocab_size, tokenizer_sha256=tokenizer_sha256
         )
@@ -132,11 +135,10 @@ def create_shard_file(
     return shard
 
 
-def create_file(path: Path) -> h5py.File:
-    """Create an HDF5 file, which must not exist, laid out as a shard is."""
-    return h5py.File(
-        path, "x", libver="latest", alignment_threshold=ALIGNMENT, alignment_interval=ALIGNMENT, locking=False
-    )
+def create_file(path: Path, *, aligned: bool = True) -> h5py.File:
+    """Create an HDF5 file, which must not exist, laid out as a shard is: its larger objects at multiples of a page."""
+    page = ALIGNMENT if aligned else 1
+    return h5py.File(path, "x", libver="latest", alignment_threshold=page, alignment_interval=page, locking=False)
 
 
 def create_attributes(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, NoDocumentsError
+from headrace.storage.compression import require_filters
 from headrace.storage.hdf5_inspect import DATASET
 from headrace.storage.hdf5_open import naming, open_file, open_shard
 from headrace.storage.incoming import OriginsDigest
@@ -100,7 +101,7 @@ class LibraryReader:
         """Tokens [start, stop) of the shard as a new array of the file's dtype.
 
         Raises:
-            MissingShardError, CorruptShardError, UnreadableShardError: naming the file.
+            MissingShardError, CorruptShardError, UnreadableShardError, MissingExtraError: naming the file.
         """
         dataset = self._dataset
         if dataset is None or self._pid != os.getpid():
@@ -112,8 +113,10 @@ class LibraryReader:
     def _open(self) -> Any:
         # A chunk larger than the chunk cache would be decoded anew for every window.
         with open_shard(self.path) as probe:
-            chunks = probe[self.dataset_name].chunks
-            chunk_bytes = (chunks[0] if chunks else 0) * probe[self.dataset_name].dtype.itemsize
+            dataset = probe[self.dataset_name]
+            require_filters(self.path, dataset)
+            chunks = dataset.chunks
+            chunk_bytes = (chunks[0] if chunks else 0) * dataset.dtype.itemsize
         file = open_file(self.path, rdcc_nbytes=max(4 * chunk_bytes, 1 << 20))
         with naming(self.path):
             return file[self.dataset_name]

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from headrace.errors import TokenIdError, WriterError
 from headrace.manifest import ShardEntry, dtype_name_for, is_sha256
 from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder
+from headrace.storage.compression import parse_compression
 from headrace.storage.hdf5_layout import ShardFile, create_shard_file
 from headrace.storage.hdf5_open import system_failure
 from headrace.storage.incoming import Origins, OriginsDigest, PendingDocuments, checked_ends, checked_tokens
@@ -45,9 +46,11 @@ class HDF5ShardWriter:
         boundary_token_id: the id that `add_boundary` appends.
         tokenizer_sha256: identity of the tokenizer, 64 hex digits or empty.
         source_files: labels of the files that documents come from; empty if their origin is not recorded.
+        compression: of the tokens: `none`, `gzip` or `zstd`, a level after a colon (`gzip:9`); see `parse_compression`.
 
     Raises:
         WriterError: (a ValueError) for arguments or calls that would lose or blur documents.
+        MissingExtraError: (an ImportError) zstd is asked for, and hdf5plugin is not installed.
         TokenIdError: (a ValueError) for an id that is negative or not below `vocab_size`.
         OSError: the disk is full, or fails; the writer then takes no more.
     """
@@ -62,6 +65,7 @@ class HDF5ShardWriter:
         boundary_token_id: int = 0,
         tokenizer_sha256: str = "",
         source_files: Sequence[str] = (),
+        compression: str = "none",
     ) -> None:
         if dataset_name in _TAKEN_NAMES or "/" in dataset_name or "\0" in dataset_name:
             raise WriterError(f"dataset_name {dataset_name!r}: wanted a plain name other than 'documents' and 'chunks'")
@@ -79,6 +83,7 @@ class HDF5ShardWriter:
         self.boundary_token_id = boundary_token_id
         self.tokenizer_sha256 = tokenizer_sha256
         self.source_files = tuple(source_files)
+        self.compression = parse_compression(compression)
 
         self._shard: ShardFile | None = None
         self._entered = self._whole = False
@@ -104,6 +109,7 @@ class HDF5ShardWriter:
             chunk_size=self.chunk_size,
             dataset_name=self.dataset_name,
             dtype=self.dtype,
+            compression=self.compression,
             vocab_size=self.vocab_size,
             boundary_token_id=self.boundary_token_id,
             tokenizer_sha256=self.tokenizer_sha256,

@@ -86,25 +86,40 @@ def start(sources, tmp_path):
 
 
 def test_a_killed_worker(start, tmp_path):
-    """A worker that is killed ends the build with exit code 1 and the name of its source; nothing is left."""
+    """A worker that is killed is replaced, the other goes on; the second death of one source is exit code 1, and says so.
+
+    Nothing is left of the shard that the first one wrote, nor of the build.
+    """
     build, workers = start()
     assert len(workers) == 2
     os.kill(workers[0], signal.SIGKILL)
+
+    def partials() -> list[str]:
+        return [path.name for path in (tmp_path / "c").glob(".0*.partial")]
+
+    until(lambda: len(partials()) == 2 and not any(f".{workers[0]}." in name for name in partials()))
+    second = [process for process in children(build.pid) if process not in workers]
+    assert len(second) == 1
+    assert running(workers[1])
+    os.kill(second[0], signal.SIGKILL)
     out, err = build.communicate(timeout=60)
     assert build.returncode == 1
-    assert b"a worker died (signal 9) while it read " in err
-    assert b".jsonl; nothing was published" in err
+    assert b"a worker died twice (signal 9: Killed) while it read " in err
+    assert b".jsonl" in err
     assert b"Traceback" not in err
     assert out == b""
     assert not (tmp_path / "c").exists()
     assert not any(map(running, workers))
 
 
-def test_a_killed_build(start, sources, published, tmp_path):
+@pytest.mark.parametrize("which", ["the parent", "all"])
+def test_a_killed_build(start, sources, published, tmp_path, which):
     """Workers end with their parent, however it went; no corpus opens, and the same sources then build as ever."""
     build, workers = start()
     build.kill()
-    until(lambda: not any(map(running, workers)), seconds=5)
+    for worker in workers if which == "all" else ():
+        os.kill(worker, signal.SIGKILL)
+    until(lambda: not any(map(running, workers)), seconds=2)
     _, err = build.communicate(timeout=60)
     assert b"Traceback" not in err
     with pytest.raises(FileNotFoundError):
@@ -193,9 +208,12 @@ def test_an_unexpected_error_of_a_worker(sources, tmp_path, monkeypatch):
 
 
 def test_an_interpreter_that_does_not_start(sources, tmp_path, monkeypatch):
-    """Workers that end before they read anything are a build error, not a broken pipe."""
+    """Workers that end before they read anything are a build error, not a broken pipe; so is one that is not there."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(BuildError, match=r"a worker died \(exit code 1\)"):
+    with pytest.raises(BuildError, match=r"a worker died twice \(exit code 1\) before it read [ab]\.jsonl"):
+        headrace.build(sources, tmp_path / "c", workers=2)
+    monkeypatch.setattr(sys, "executable", "/bin/no-such-file")
+    with pytest.raises(BuildError, match=r"no worker process can be started: No such file .* fewer --workers"):
         headrace.build(sources, tmp_path / "c", workers=2)
     assert not (tmp_path / "c").exists()
 

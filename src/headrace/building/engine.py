@@ -1,24 +1,23 @@
 """Running the jobs of a build: one after another in this process, or in worker processes."""
 
-import os
 import pickle
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
-from typing import Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from headrace.building.job import ShardJob, ShardOutcome, Tally, run_job
+from headrace.building.job import Hooks, ShardJob, ShardOutcome, run_job
+from headrace.building.processes import Worker, Workers
 from headrace.building.rolling import ignore
-from headrace.children import child_command, child_environment
+from headrace.building.tally import Tally
 from headrace.errors import BuildError, TokenizerError
 from headrace.tokenizers.base import BatchTokenizer
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 __all__ = ["Engine", "PoolEngine", "SerialEngine"]
 
@@ -29,19 +28,27 @@ OnProgress = Callable[[int, Counts], None]
 OnOutcome = Callable[[ShardOutcome], None]
 OnOpen = Callable[[int, int, Path], None]
 """Receives a job's index, the number of a shard of it that is begun, and where it grows, in SWMR mode."""
+OnRetry = Callable[[str], None]
+"""Receives how a worker died whose job is begun anew: its counts start from 0 again, and so do its shards."""
 
 
 class Engine(Protocol):
     """Runs jobs. The outcomes do not depend on which engine runs them."""
 
     def run(
-        self, jobs: Sequence[ShardJob], on_progress: OnProgress, on_outcome: OnOutcome, on_open: OnOpen = ignore
+        self,
+        jobs: Sequence[ShardJob],
+        on_progress: OnProgress,
+        on_outcome: OnOutcome,
+        on_open: OnOpen = ignore,
+        on_retry: OnRetry = ignore,
     ) -> None:
         """Run all jobs; the callbacks are called in this process, in any order of jobs, one at a time.
 
-        `on_open` may be called on another thread.
+        `on_open` may be called on another thread. A job whose worker dies is begun once more, the others go on.
 
         Raises:
+            BuildError: two workers died of one job.
             HeadraceError, OSError: of the first job that fails; the others are stopped.
         """
         ...
@@ -54,7 +61,12 @@ class SerialEngine:
         self._tokenizer = tokenizer
 
     def run(
-        self, jobs: Sequence[ShardJob], on_progress: OnProgress, on_outcome: OnOutcome, on_open: OnOpen = ignore
+        self,
+        jobs: Sequence[ShardJob],
+        on_progress: OnProgress,
+        on_outcome: OnOutcome,
+        on_open: OnOpen = ignore,
+        on_retry: OnRetry = ignore,  # noqa: ARG002  # nothing can die but the build itself
     ) -> None:
         """See `Engine.run`."""
         calling = Lock()  # shards are opened on a second thread
@@ -68,7 +80,7 @@ class SerialEngine:
                 with calling:
                     on_open(index, roll, path)
 
-            on_outcome(run_job(job, self._tokenizer, report, opened))
+            on_outcome(run_job(job, self._tokenizer, Hooks(report=report, opened=opened)))
 
 
 class PoolEngine:
@@ -94,119 +106,66 @@ class PoolEngine:
         self._inherit = tuple(inherit)
 
     def run(
-        self, jobs: Sequence[ShardJob], on_progress: OnProgress, on_outcome: OnOutcome, on_open: OnOpen = ignore
+        self,
+        jobs: Sequence[ShardJob],
+        on_progress: OnProgress,
+        on_outcome: OnOutcome,
+        on_open: OnOpen = ignore,
+        on_retry: OnRetry = ignore,
     ) -> None:
         """See `Engine.run`."""
-        waiting = deque(sorted(jobs, key=lambda job: (-job.shard.size, job.shard.index)))
-        with _Workers(min(self._workers, len(jobs)), self._tokenizer, self._inherit) as workers:
+        order = deque(sorted(jobs, key=lambda job: (-job.shard.size, job.shard.index)))
+        with Workers(min(self._workers, len(jobs)), self._tokenizer, self._inherit) as workers:
+            run = _PoolRun(workers, order, on_progress, on_outcome, on_open, on_retry)
             for worker in workers.all:
-                worker.start(waiting.popleft())
+                worker.start(order.popleft())
             while busy := {worker.results: worker for worker in workers.all if worker.job is not None}:
                 for ready in wait(list(busy)):
-                    worker = busy[cast("Connection[Any, Any]", ready)]
-                    kind, value = worker.receive()
-                    if kind == "progress":
-                        on_progress(worker.job_index, value)
-                        continue
-                    if kind == "opened":
-                        on_open(worker.job_index, *value)
-                        continue
-                    if kind == "error":
-                        raise value
-                    on_outcome(value)
-                    worker.job = None
-                    if waiting:
-                        worker.start(waiting.popleft())
+                    run.hear(busy[cast("Connection[Any, Any]", ready)])
 
 
 @dataclass(slots=True)
-class _Worker:
-    process: "subprocess.Popen[bytes]"
-    jobs: "Connection[Any, Any]"
-    results: "Connection[Any, Any]"
-    job: ShardJob | None = None
+class _PoolRun:
+    """What is done with the messages of workers."""
 
-    @property
-    def job_index(self) -> int:
-        return cast("ShardJob", self.job).shard.index
+    workers: Workers
+    waiting: deque[ShardJob]
+    on_progress: OnProgress
+    on_outcome: OnOutcome
+    on_open: OnOpen
+    on_retry: OnRetry
+    deaths: dict[int, str] = field(default_factory=dict[int, str])
+    """How the first worker of a job died, by the job's index."""
 
-    def start(self, job: ShardJob) -> None:
-        self.job = job
-        # A worker that is gone is found when its answer is awaited, with all that it still had to say.
-        with suppress(BrokenPipeError):
-            self.jobs.send(job)
+    def hear(self, worker: Worker) -> None:
+        """Wait for a worker's next message, and act on it."""
+        match worker.receive():
+            case "at", place:
+                worker.at = place
+            case "progress", counts:
+                self.on_progress(worker.job_index, counts)
+            case "opened", (roll, path):
+                self.on_open(worker.job_index, roll, path)
+            case "outcome", outcome:
+                self.on_outcome(outcome)
+                worker.job = None
+                if self.waiting:
+                    worker.start(self.waiting.popleft())
+            case "error", error:
+                raise error
+            case _, death:
+                self._begin_again(worker, death)
 
-    def receive(self) -> tuple[str, Any]:
-        try:
-            return self.results.recv()
-        except (EOFError, OSError) as error:
-            code = self.process.wait()
-            job = cast("ShardJob", self.job)
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    def _begin_again(self, worker: Worker, death: str) -> None:
+        """Let a new worker begin the dead one's job anew, unless it is the second that died of it."""
+        job = cast("ShardJob", worker.job)
+        job.remove_attempt()
+        if before := self.deaths.get(job.shard.index):
+            how = death if death == before else f"{before}, then {death}"
             raise BuildError(
-                f"a worker died ({how}) while it read {job.shard.files[0].label}; nothing was published. "
-                "If the machine ran out of memory, build with fewer --workers"
-            ) from error
-
-
-class _Workers:
-    """The processes; leaving the context ends them all."""
-
-    def __init__(self, count: int, tokenizer: bytes, inherit: tuple[int, ...]) -> None:
-        self.all: list[_Worker] = []
-        self._count = count
-        self._tokenizer = tokenizer
-        self._inherit = inherit
-        self._life: tuple[int, int] | None = None
-
-    def __enter__(self) -> Self:
-        self._life = os.pipe()  # held open here and nowhere else: its end tells the workers that we are gone
-        try:
-            for _ in range(self._count):
-                self.all.append(self._spawn(self._life[0]))
-            for worker in self.all:
-                with suppress(BrokenPipeError):  # as in `_Worker.start`
-                    worker.jobs.send(sys.path)  # where the tokenizer's module may lie
-                    worker.jobs.send_bytes(self._tokenizer)
-        except BaseException:
-            self._kill()
-            self._end()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._kill()
-        self._end()
-
-    def _kill(self) -> None:
-        for worker in self.all:
-            worker.process.kill()
-
-    def _end(self) -> None:
-        for worker in self.all:
-            worker.jobs.close()
-            worker.process.wait()
-            worker.results.close()
-        if self._life is not None:
-            for descriptor in self._life:
-                os.close(descriptor)
-
-    def _spawn(self, life: int) -> _Worker:
-        job_reader, job_writer = os.pipe()
-        result_reader, result_writer = os.pipe()
-        try:
-            process = subprocess.Popen(
-                child_command("headrace.building.worker")
-                + [str(descriptor) for descriptor in (job_reader, result_writer, life)],
-                stdin=subprocess.DEVNULL,
-                process_group=0,  # Ctrl-C is for the parent, which ends the workers
-                pass_fds=(job_reader, result_writer, life, *self._inherit),
-                env=child_environment(),
+                f"a worker died twice {how}. If memory ran short, build with fewer --workers; else the tokenizer may not "
+                "bear what is there: look at it, or leave it out"
             )
-        finally:
-            os.close(job_reader)
-            os.close(result_writer)
-        return _Worker(process, Connection(job_writer, readable=False), Connection(result_reader, writable=False))
+        self.deaths[job.shard.index] = death
+        self.on_retry(f"a worker died {death}; that source is begun once more")
+        self.workers.replace(worker).start(job)

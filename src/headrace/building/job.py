@@ -1,19 +1,20 @@
 """One source shard, from its files to published HDF5 shards: the unit of work of a build."""
 
 import hashlib
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from headrace.building.encode import DocumentEncoder
-from headrace.building.faults import CHECK_BYTES, EMPTY, BadDocumentsError, DropLog, fields_hint, look_on, places
+from headrace.building.faults import CHECK_BYTES, BadDocumentsError, DropLog, fields_hint, look_on, places
 from headrace.building.lane import Lane
+from headrace.building.place import place_after, place_of, start_of
 from headrace.building.rolling import Opened, Origins, RollingShards, ignore
+from headrace.building.tally import Tally
 from headrace.errors import BuildError, SourceError
 from headrace.in_progress import shard_name
 from headrace.manifest import ShardEntry, SourceEntry
@@ -24,7 +25,7 @@ from headrace.storage.hdf5_corpus import checked_layout, extents_of
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.tokenizers.base import BatchTokenizer
 
-__all__ = ["ContentOptions", "ShardJob", "ShardOutcome", "Tally", "run_job"]
+__all__ = ["ContentOptions", "Hooks", "ShardJob", "ShardOutcome", "run_job"]
 
 MAX_BAD_AFTER = 1000
 """Documents of a source after which the share of bad ones is judged, so that small files are not cut off."""
@@ -61,6 +62,21 @@ class ShardJob:
         """Name of the k-th shard, known without the other sources' counts."""
         return shard_name(self.shard.index, roll)
 
+    def remove_attempt(self) -> None:
+        """Remove the shards, whole and partial, that an attempt has left which was cut short.
+
+        Raises:
+            BuildError: the folder is gone, or cannot be changed.
+        """
+        shards = self.shard_id(0).rpartition("-")[0] + r"-\d+\.h5"
+        ours = re.compile(rf"{shards}|\.+{shards}\..*")
+        try:
+            for path in self.output.iterdir():
+                if ours.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
+        except OSError as error:
+            raise BuildError(f"{self.output}: cannot be written: {error.strerror}") from error
+
     @property
     def dropped_path(self) -> Path:
         """Where the documents that are not kept are listed."""
@@ -83,53 +99,28 @@ class ShardOutcome:
     extents: tuple[ShardExtents, ...] = ()
 
 
-@dataclass(slots=True)
-class Tally:
-    """Running counts of one source shard."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """What is called while a job runs."""
 
-    input_bytes: int = 0
-    documents: int = 0
-    tokens: int = 0
-    text_bytes: int = 0
-    documents_in: int = 0
-    faults: int = 0
-    """Documents dropped for another reason than being empty."""
-    replaced: int = 0
-    cut_tokens: int = 0
-    kept_by_file: Counter[int] = field(default_factory=Counter[int])
-    drops_by_label: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
-
-    def add(self, batch: DocumentBatch) -> None:
-        """Count what a batch brought."""
-        self.input_bytes += batch.consumed
-        self.documents += len(batch.texts)
-        self.documents_in += len(batch.texts) + len(batch.drops)
-        self.text_bytes += sum(map(len, batch.texts))
-        self.replaced += batch.replaced
-        for number, count in enumerate(np.bincount(batch.files).tolist()):
-            if count:
-                self.kept_by_file[number] += count
-        for drop in batch.drops:
-            self.drops_by_label.setdefault(drop.path, Counter())[drop.reason] += 1
-            self.faults += drop.reason != EMPTY
+    report: Callable[[Tally], None] = ignore
+    """Receives the running counts, ten times a second at most, and at the end."""
+    opened: Opened = ignore
+    """Is told of each shard that is begun, on another thread."""
+    at: Callable[[str], None] = ignore
+    """Receives where the job is, before that is read or encoded: twice a batch."""
 
 
-Report = Callable[[Tally], None]
+_NO_HOOKS = Hooks()
 
 
-def run_job(
-    job: ShardJob,
-    tokenizer: BatchTokenizer,
-    report: Report = ignore,
-    opened: Opened = ignore,
-) -> ShardOutcome:
+def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) -> ShardOutcome:
     """Read, encode and write one source shard.
 
     Args:
         job: what to do.
         tokenizer: the build's.
-        report: receives the running counts, ten times a second at most.
-        opened: is told of each shard that is begun, on another thread.
+        hooks: what to call meanwhile.
 
     Raises:
         SourceError: input that cannot be read, or bad documents as `on_bad_input` and `max_bad` say.
@@ -152,7 +143,7 @@ def run_job(
             boundary_token_id=options.boundary_token_id,
             tokenizer_sha256=tokenizer.ref.sha256,
             source_files=labels,
-            **({} if options.compression == "none" else {"compression": options.compression}),
+            compression=options.compression,
         )
 
     extents: list[ShardExtents] = []
@@ -161,14 +152,14 @@ def run_job(
         job.output,
         create,
         shard_tokens=options.shard_tokens,
-        opened=opened,
+        opened=hooks.opened,
         published=lambda entry: extents.append(extents_of(checked_layout(Path(entry.path), entry))),
     )
     tally = Tally()
     hashes = SourceHashes(job.shard)
     try:
         with DropLog(job.dropped_path) as log, Lane() as lane:
-            _fill(job, encoder, shards, _Books(tally, log, hashes, lane, report))
+            _fill(job, encoder, shards, _Books(tally, log, hashes, lane, hooks))
             lane.drain()
             shards.finish()
     except MemoryError as error:
@@ -201,17 +192,18 @@ class _Books(NamedTuple):
     hashes: "SourceHashes"
     lane: Lane
     """Hashes and writes while the next batch is read and encoded."""
-    report: Report
+    hooks: Hooks
 
 
 def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books: _Books) -> None:
     options = job.options
-    tally, log, hashes, lane, report = books
+    tally, log, hashes, lane, hooks = books
 
     def observe(file: SourceFile, data: bytes) -> None:
         lane.call(hashes.update, file, data)
 
     told = time.monotonic()
+    hooks.at(start_of(job.shard))
     batches = _batches(job.shard, options, tally, observe)
     for batch in batches:
         lane.start()  # the batch before, while this one is encoded
@@ -221,14 +213,17 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
                 raise _bad_documents(job.shard, tally, log.first, batches)
             _judge(job, tally, log.first)
         if batch.texts:
+            hooks.at(place_of(batch, job.shard))
             encoded = encoder.encode(batch.texts)
             lane.call(shards.add, encoded, Origins(batch.rows, batch.offsets, batch.files))
             tally.tokens += len(encoded.tokens)
             tally.cut_tokens += encoded.cut_tokens
+        if place := place_after(batch, job.shard):
+            hooks.at(place)
         if time.monotonic() - told >= _REPORT_SECONDS:
-            report(tally)
+            hooks.report(tally)
             told = time.monotonic()
-    report(tally)
+    hooks.report(tally)
 
 
 def _batches(

@@ -11,12 +11,14 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
-from headrace.building.job import ShardJob, Tally, run_job
+from headrace.building.job import Hooks, ShardJob, run_job
+from headrace.building.tally import Tally
 from headrace.errors import BuildError, HeadraceError, TokenizerError
 
 if TYPE_CHECKING:
@@ -58,10 +60,12 @@ def _work(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]", tokeniz
     def opened(roll: int, path: Path) -> None:
         send("opened", (roll, path))
 
+    hooks = Hooks(report=report, opened=opened, at=partial(send, "at"))
+
     while True:
         job: ShardJob = jobs.recv()
         try:
-            send("outcome", run_job(job, tokenizer, report, opened))
+            send("outcome", run_job(job, tokenizer, hooks))
         except BrokenPipeError:
             return
         except Exception as error:  # noqa: BLE001  # the parent raises it

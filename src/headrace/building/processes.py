@@ -1,0 +1,158 @@
+"""The worker processes of a build, as the parent sees them: started, given jobs, replaced when they die."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any, Self, cast
+
+from headrace.building.job import ShardJob
+from headrace.children import child_command, child_environment
+from headrace.errors import BuildError
+
+__all__ = ["Worker", "Workers"]
+
+_ENDING_SECONDS = 10
+"""After its pipe has closed, a worker has this long to end by itself."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """One process."""
+
+    process: "subprocess.Popen[bytes]"
+    jobs: "Connection[Any, Any]"
+    results: "Connection[Any, Any]"
+    job: ShardJob | None = None
+    """What it is at work on."""
+    at: str = ""
+    """Where in that job it said it was; empty before it has begun."""
+
+    @property
+    def job_index(self) -> int:
+        """The source shard that it is at work on."""
+        return cast("ShardJob", self.job).shard.index
+
+    def start(self, job: ShardJob) -> None:
+        """Give it a job."""
+        self.job = job
+        self.at = ""
+        # A worker that is gone is found when its answer is awaited, with all that it still had to say.
+        with suppress(BrokenPipeError):
+            self.jobs.send(job)
+
+    def receive(self) -> tuple[str, Any]:
+        """The next message, `("died", how)` after the last of a process that is gone."""
+        try:
+            return self.results.recv()
+        except (EOFError, OSError):
+            return "died", self._death()
+
+    def _death(self) -> str:
+        """How it died, and where it was."""
+        try:
+            code = self.process.wait(_ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        how = f"signal {-code}: {signal.strsignal(-code)}" if code < 0 else f"exit code {code}"
+        file = cast("ShardJob", self.job).shard.files[0].label
+        return f"({how}) " + (f"while it read {self.at}" if self.at else f"before it read {file}")
+
+    def end(self) -> None:
+        """Wait until it has ended, which an idle one does when its pipe closes, and close what it is reached by."""
+        self.jobs.close()
+        self.process.wait()
+        self.results.close()
+
+
+class Workers:
+    """The processes; leaving the context ends them all.
+
+    Args:
+        count: how many.
+        tokenizer: pickled.
+        inherit: descriptors that they keep open.
+
+    Raises:
+        BuildError: the system starts no more processes.
+    """
+
+    def __init__(self, count: int, tokenizer: bytes, inherit: tuple[int, ...]) -> None:
+        self.all: list[Worker] = []
+        self._count = count
+        self._tokenizer = tokenizer
+        self._inherit = inherit
+        self._life: tuple[int, int] = (-1, -1)
+
+    def __enter__(self) -> Self:
+        self._life = os.pipe()  # held open here and nowhere else: its end tells the workers that we are gone
+        try:
+            for _ in range(self._count):
+                self.all.append(self._spawn())
+            for worker in self.all:
+                self._equip(worker)
+        except BaseException:
+            self._kill()
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._kill()
+        self._end()
+
+    def replace(self, dead: Worker) -> Worker:
+        """Start a new process in the place of one that has died."""
+        dead.end()
+        self.all.remove(dead)
+        worker = self._spawn()
+        self.all.append(worker)
+        self._equip(worker)
+        return worker
+
+    def _kill(self) -> None:
+        for worker in self.all:
+            worker.process.kill()
+
+    def _end(self) -> None:
+        for worker in self.all:
+            worker.end()
+        for descriptor in self._life:
+            os.close(descriptor)
+
+    def _equip(self, worker: Worker) -> None:
+        with suppress(BrokenPipeError):  # as in `Worker.start`
+            worker.jobs.send(sys.path)  # where the tokenizer's module may lie
+            worker.jobs.send_bytes(self._tokenizer)
+
+    def _spawn(self) -> Worker:
+        job_reader, job_writer = os.pipe()
+        result_reader, result_writer = os.pipe()
+        life = self._life[0]
+        try:
+            process = subprocess.Popen(
+                child_command("headrace.building.worker")
+                + [str(descriptor) for descriptor in (job_reader, result_writer, life)],
+                stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C is for the parent, which ends the workers
+                pass_fds=(job_reader, result_writer, life, *self._inherit),
+                env=child_environment(),
+            )
+        except OSError as error:
+            os.close(job_writer)
+            os.close(result_reader)
+            raise BuildError(
+                f"no worker process can be started: {error.strerror} ({sys.executable}); build with fewer --workers"
+            ) from error
+        finally:
+            os.close(job_reader)
+            os.close(result_writer)
+        return Worker(process, Connection(job_writer, readable=False), Connection(result_reader, writable=False))

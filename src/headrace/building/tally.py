@@ -1,0 +1,42 @@
+"""The running counts of a job."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.building.faults import EMPTY
+from headrace.sources import DocumentBatch
+
+__all__ = ["Tally"]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Running counts of one source shard."""
+
+    input_bytes: int = 0
+    documents: int = 0
+    tokens: int = 0
+    text_bytes: int = 0
+    documents_in: int = 0
+    faults: int = 0
+    """Documents dropped for another reason than being empty."""
+    replaced: int = 0
+    cut_tokens: int = 0
+    kept_by_file: Counter[int] = field(default_factory=Counter[int])
+    drops_by_label: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+
+    def add(self, batch: DocumentBatch) -> None:
+        """Count what a batch brought."""
+        self.input_bytes += batch.consumed
+        self.documents += len(batch.texts)
+        self.documents_in += len(batch.texts) + len(batch.drops)
+        self.text_bytes += sum(map(len, batch.texts))
+        self.replaced += batch.replaced
+        for number, count in enumerate(np.bincount(batch.files).tolist()):
+            if count:
+                self.kept_by_file[number] += count
+        for drop in batch.drops:
+            self.drops_by_label.setdefault(drop.path, Counter())[drop.reason] += 1
+            self.faults += drop.reason != EMPTY

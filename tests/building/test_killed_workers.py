@@ -1,0 +1,203 @@
+"""A worker that dies costs one attempt at its source; a second death of the same source ends the build and says where."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace.building.engine import PoolEngine
+from headrace.building.job import ContentOptions, Hooks, ShardJob, run_job
+from headrace.errors import BuildError
+from headrace.sources import discover
+from headrace.sources.jsonl import BATCH_BYTES
+from headrace.tokenizers.bytes import Tokenizer
+
+LINE = 1024
+A_BATCH = BATCH_BYTES // LINE
+"""Lines of a batch, as long as all have `LINE` bytes."""
+OPTIONS = {"shard_tokens": 2_000_000, "workers": 2}
+MODULE = '''
+"""Byte tokenizers that end their process when they meet a word."""
+import os, time
+import headrace
+
+class Mortal(headrace.Tokenizer):
+    def __init__(self, way, words, once):
+        # Words, each with a file that is to be there first, or None. `once`: a folder that notes the deaths, or None.
+        self.way, self.words, self.once = way, words, once
+
+    def encode_documents(self, texts):
+        for word, first in self.words.items():
+            if any(word in text for text in texts) and not (self.once and (self.once / word.decode()).exists()):
+                while first and not first.exists():
+                    time.sleep(0.01)
+                if self.once:
+                    (self.once / word.decode()).touch()
+                if self.way:
+                    os.kill(os.getpid(), self.way)
+                os._exit(3)
+        return super().encode_documents(texts)
+'''
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory) -> Callable[..., Tokenizer]:
+    """Make a tokenizer whose process dies of certain words, of a module that workers can import."""
+    folder = tmp_path_factory.mktemp("module")
+    (folder / "mortal_tokenizer.py").write_text(MODULE)
+    sys.path.insert(0, str(folder))
+    module = importlib.import_module("mortal_tokenizer")
+
+    def make(words: dict[bytes, Path | None], way: int = 9, once: Path | None = None) -> Tokenizer:
+        return module.Mortal(way, words, once)
+
+    yield make
+    sys.path.remove(str(folder))
+
+
+def line(text: bytes = b"") -> bytes:
+    """One line of JSON, `LINE` bytes long."""
+    return b'{"text": "' + text + b"x" * (LINE - 13 - len(text)) + b'"}\n'
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory) -> Path:
+    """Two JSONL files of three batches, the second batches with a word, and two text files with one."""
+    folder = tmp_path_factory.mktemp("sources") / "in"
+    folder.mkdir()
+    for name in ("a", "b"):
+        lines = [line()] * (2 * A_BATCH + 100)
+        lines[A_BATCH + 7] = line(b"word-" + name.encode())
+        (folder / f"{name}.jsonl").write_bytes(b"".join(lines))
+    (folder / "c.txt").write_bytes(b"a text")
+    (folder / "d.txt").write_bytes(b"a text with a word-c")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(sources, tmp_path_factory) -> Path:
+    """The corpus of a build in which nothing dies."""
+    output = tmp_path_factory.mktemp("undisturbed") / "c"
+    headrace.build(sources, output, **OPTIONS)
+    return output
+
+
+@pytest.mark.parametrize(("words", "way"), [("a", 9), ("abc", 11)])
+def test_dying_once(sources, undisturbed, mortal, published, tmp_path, words, way):
+    """Each source that a worker died of, shards of it finished, is begun anew: every file is as if none had died."""
+    (tmp_path / "deaths").mkdir()
+    first = {"a": tmp_path / "c" / "000000-0000-0001.h5", "b": tmp_path / "c" / "000001-0000-0001.h5"}
+    tokenizer = mortal({b"word-" + word.encode(): first.get(word) for word in words}, way, tmp_path / "deaths")
+    headrace.build(sources, tmp_path / "c", tokenizer=tokenizer, **OPTIONS)
+    assert len(list((tmp_path / "deaths").iterdir())) == len(words)
+    assert published(tmp_path / "c") == published(undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("word", "where", "way", "how"),
+    [
+        (b"word-b", f"b.jsonl, lines {A_BATCH + 1:,} to {2 * A_BATCH:,}", 9, "signal 9: Killed"),
+        (b"word-b", f"b.jsonl, lines {A_BATCH + 1:,} to {2 * A_BATCH:,}", 11, "signal 11: Segmentation fault"),
+        (b"word-c", "c.txt to d.txt", 0, "exit code 3"),
+    ],
+)
+def test_dying_twice(sources, mortal, tmp_path, word, where, way, how):
+    """A build error names how the workers died, the file and the lines of the batch, and what to do."""
+    with pytest.raises(BuildError) as caught:
+        headrace.build(sources, tmp_path / "c", tokenizer=mortal({word: None}, way), **OPTIONS)
+    message = (
+        f"a worker died twice ({how}) while it read {where}. If memory ran short, build with fewer --workers; else "
+    )
+    assert message in str(caught.value)
+
+
+def test_dying_twice_in_two_places(sources, mortal, tmp_path):
+    """Both places are named where the second worker did not come as far as the first, or farther."""
+    b = (sources / "b.jsonl").read_bytes()
+    (tmp_path / "b.jsonl").write_bytes(b + line(b"a last word"))
+    (tmp_path / "deaths").mkdir()
+
+    tokenizer = mortal({b"word-b": None, b"last": None}, once=tmp_path / "deaths")
+    with pytest.raises(BuildError) as caught:
+        headrace.build([sources / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "c", tokenizer=tokenizer, **OPTIONS)
+    first, second = f"lines {A_BATCH + 1:,} to {2 * A_BATCH:,}", f"lines {2 * A_BATCH + 1:,} to {2 * A_BATCH + 101:,}"
+    assert f"b.jsonl, {first}, then (signal 9: Killed) while it read " in str(caught.value)
+    assert f"b.jsonl, {second}. If" in str(caught.value)
+
+
+def test_what_is_told_of_a_death(sources, mortal, tmp_path):
+    """The engine tells of the new attempt, whose counts and shards begin anew; the dead one's shards are gone by then."""
+    (tmp_path / "deaths").mkdir()
+    (tmp_path / "out").mkdir()
+    left = [".000001-0000-0003.h5.1.0a1b2c3d.partial", "..000001-0000-0004.h5.1.0a1b2c3d.partial.1.0a1b2c3d"]
+    kept = ["000001-0000-0000.h5.bak", "0000010-0000-0000.h5", ".000002-0000-0000.h5.1.0a1b2c3d.partial", "mine.h5"]
+    for name in left + kept:
+        (tmp_path / "out" / name).touch()
+    jobs = _jobs(sources, tmp_path / "out")[1:2]
+    told: list[object] = []
+    on_disk: list[set[str]] = []
+
+    def retry(message: str) -> None:
+        told.append(message)
+        on_disk.append({path.name for path in (tmp_path / "out").iterdir()})
+
+    words = {b"word-b": tmp_path / "out" / "000001-0000-0001.h5"}
+    PoolEngine(mortal(words, once=tmp_path / "deaths"), 1).run(
+        jobs,
+        lambda _, counts: told.append(counts[1]),
+        lambda outcome: told.append([entry.path for entry in outcome.entries]),
+        lambda index, roll, _: told.append((index, roll)),
+        retry,
+    )
+    message = (
+        f"a worker died (signal 9: Killed) while it read b.jsonl, lines {A_BATCH + 1:,} to {2 * A_BATCH:,}; that source "
+        "is begun once more"
+    )
+    assert on_disk == [set(kept)]
+    before, after = told[: told.index(message)], told[told.index(message) + 1 :]
+    assert [one for one in before if isinstance(one, tuple)][:2] == [(1, 0), (1, 1)]
+    assert [one for one in after if isinstance(one, tuple)] == [(1, roll) for roll in range(5)]
+    assert max(one for one in after if isinstance(one, int)) == 2 * A_BATCH + 100
+    assert after[-1] == [f"000001-0000-{roll:04d}.h5" for roll in range(5)]
+
+
+def _jobs(sources: Path, output: Path) -> list[ShardJob]:
+    options = ContentOptions(boundary_token_id=0, shard_tokens=2_000_000, on_bad_input="skip")
+    shards = discover([str(sources)]).shards
+    return [ShardJob(shard=shard, source=shard.index, options=options, output=output) for shard in shards]
+
+
+def test_where_a_job_says_it_is(tmp_path):
+    """Before a batch is encoded, its lines; before the next is read, the last line of this one, kept or not."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    lines = [line()] * (A_BATCH + 500)
+    lines[0] = b"\n"
+    lines[A_BATCH] = b"not JSON\n"
+    (folder / "a.jsonl").write_bytes(b"".join(lines))
+    (folder / "b.jsonl").write_bytes(b"{}\n")
+    (folder / "c.jsonl").write_bytes(line() + b"\n")
+    (folder / "d.txt").write_bytes(b"text")
+    (folder / "e.txt").write_bytes(b"")
+    told: list[list[str]] = []
+    for job in _jobs(folder, tmp_path):
+        told.append([])
+        run_job(job, Tokenizer(), Hooks(at=told[-1].append))
+    last = A_BATCH + 500
+    first_end = int(told[0][2].rsplit(" ", 1)[1].replace(",", ""))
+    assert A_BATCH <= first_end < A_BATCH + 300
+    assert told == [
+        [
+            "the beginning of a.jsonl",
+            f"a.jsonl, lines 2 to {first_end:,}",
+            f"a.jsonl after line {first_end:,}",
+            f"a.jsonl, lines {first_end + 1:,} to {last:,}",
+            f"a.jsonl after line {last:,}",
+        ],
+        ["the beginning of b.jsonl", "b.jsonl after line 1"],
+        ["the beginning of c.jsonl", "c.jsonl, line 1", "c.jsonl after line 1"],
+        ["the beginning of d.txt", "d.txt", "what follows d.txt"],
+    ]

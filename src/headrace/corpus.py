@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.documents import Documents, Location
 from headrace.errors import CorruptShardError, FormatError, MissingShardError, OutOfRangeError
+from headrace.in_progress import BUILDING_NAME
 from headrace.manifest import (
     INDEX_NAME,
     Fingerprint,
@@ -25,11 +26,12 @@ from headrace.manifest import (
 from headrace.storage.hdf5_corpus import checked_layout, open_line
 from headrace.storage.loose import entry_of, line_of, made_up_manifest, stat_fingerprint
 from headrace.storage.token_line import Io, TokenLine, WindowBlock
+from headrace.storage.versions import read_version
 
 if TYPE_CHECKING:
     from headrace.verify import ShardReport
 
-__all__ = ["Corpus", "MmapTokenStore", "open_corpus"]
+__all__ = ["Corpus", "MmapTokenStore", "open_corpus", "open_index"]
 
 Verify = Literal["full", "quick", "off"]
 
@@ -41,7 +43,8 @@ class Corpus:
     """A corpus opened for reading.
 
     `corpus[a:b]` follows Python's slice rules, `get_slice` raises outside; both give a new array of the file's dtype.
-    Safe for threads; picklable (it reopens by its path); maps open lazily in each process. A context manager.
+    Safe for threads; picklable (it reopens by its path, at its version); maps open lazily in each process. A context
+    manager. Once open, it goes on serving its version, whatever is appended.
     """
 
     def __init__(
@@ -52,24 +55,24 @@ class Corpus:
         *,
         path: Path,
         fingerprint: Fingerprint,
-        has_documents: bool,
+        documents: Documents,
         reopen: dict[str, Any],
     ) -> None:
         self._line = line
         self._reopen = reopen
         self.path = path
-        """The index or the file that was opened."""
+        """The index or the file that was opened; of an earlier version too, that of the newest."""
         self.manifest = manifest
         """As stored; for a single file, made up from it."""
         self.entries = tuple(entries)
         """Its shards, with absolute paths."""
         self.fingerprint = fingerprint
         """Identity of the content: `.hex`, `.kind`; `str()` is the hex."""
-        self.documents = Documents(line, manifest, self.entries, known=has_documents)
+        self.documents = documents
         """`documents[i]`: its tokens, boundary included."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, self._reopen)
+        return _reopen, (self.path, {**self._reopen, "version": self.fingerprint.hex})
 
     def __repr__(self) -> str:
         return f"<Corpus {str(self.path)!r}: {self.token_count} tokens, {len(self.entries)} shards, {self.dtype}>"
@@ -177,6 +180,7 @@ def open_corpus(
     *,
     dtype: str | np.dtype[Any] | None = None,
     vocab_size: int | None = None,
+    version: str | Fingerprint | None = None,
     io: Io = "mmap",
     verify: Verify = "quick",
 ) -> Corpus:
@@ -186,12 +190,15 @@ def open_corpus(
         path: what to open.
         dtype: what the caller expects; one that contradicts the files is an error. The files say it by themselves.
         vocab_size: likewise; version 1 and foreign files do not say it, so there it is taken.
+        version: fingerprint of the corpus as it is wanted, or at least 8 of its first digits: what it was before it was
+            appended to is kept. By default the newest.
         io: `mmap`, or `pread` to read without maps (network file systems).
         verify: `full` checks every byte now; `quick` checks sizes now, and each shard's stored digest and its first and
             last chunk when it is first touched; `off` checks sizes only.
 
     Raises:
         MissingShardError, FormatError, ManifestError, CorruptShardError, UnreadableShardError: naming the files.
+        MissingShardError: (a FileNotFoundError) also where there is no such version; the known ones are named.
     """
     path = Path(path)
     if io not in {"mmap", "pread"}:
@@ -200,9 +207,10 @@ def open_corpus(
         raise ValueError(f"verify is 'full', 'quick' or 'off', not {verify!r}")
     place = index_path(path).absolute()
     # What was checked in full here needs no such check in every process that the corpus is sent to.
-    reopen: dict[str, Any] = {"io": io, "verify": "off" if verify == "off" else "quick", "vocab_size": vocab_size}
-    opener = _open_manifest if path.is_dir() or path.suffix == ".json" else _open_file
-    corpus = opener(place, reopen)
+    options: dict[str, Any] = {"io": io, "verify": "off" if verify == "off" else "quick", "vocab_size": vocab_size}
+    wanted = None if version is None else str(version)
+    opener = open_index if path.is_dir() or path.suffix == ".json" else _open_file
+    corpus = opener(place, options, wanted)
     if dtype is not None and np.dtype(dtype) != corpus.dtype:
         raise FormatError(
             f"{corpus.path}: holds {corpus.dtype}, not {np.dtype(dtype)}; leave dtype out: the file says it"
@@ -216,8 +224,15 @@ def _reopen(path: Path, options: dict[str, Any]) -> Corpus:
     return open_corpus(path, **options)
 
 
-def _open_manifest(path: Path, options: dict[str, Any]) -> Corpus:
-    manifest = read_manifest(path)
+def open_index(path: Path, options: dict[str, Any], version: str | None = None) -> Corpus:
+    """Open a published corpus by its index.
+
+    Args:
+        path: absolute, of `shards.json`.
+        options: `io`, `verify` and `vocab_size` of `open_corpus`.
+        version: a fingerprint, or the first digits of one.
+    """
+    manifest = _read_index(path, version)
     known = manifest.version != 1
     manifest = _with_vocabulary(path, manifest, np.dtype(manifest.dtype), options["vocab_size"], known=known)
     line, entries = open_line(path, manifest, io=options["io"], verify=options["verify"] != "off")
@@ -227,12 +242,25 @@ def _open_manifest(path: Path, options: dict[str, Any]) -> Corpus:
         entries,
         path=path,
         fingerprint=manifest.fingerprint,
-        has_documents=True,
+        documents=Documents(line, manifest, entries),
         reopen=options,
     )
 
 
-def _open_file(path: Path, options: dict[str, Any]) -> Corpus:
+def _read_index(path: Path, version: str | None) -> Manifest:
+    try:
+        return read_manifest(path) if version is None else read_version(path, version)
+    except MissingShardError as error:
+        if path.exists() or not (path.parent / BUILDING_NAME).exists():
+            raise
+        raise MissingShardError(
+            f"{path.parent}: holds a build that is not finished ({BUILDING_NAME}, but no {path.name}): `headrace status "
+            f"{path.parent}` says how far it is; open it with live=True to read what is whole; if no build is at work, "
+            "repeat its command, which goes on from there"
+        ) from error
+
+
+def _open_file(path: Path, options: dict[str, Any], version: str | None) -> Corpus:
     """One HDF5 file: its layout is read from the file itself, each time."""
     from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
 
@@ -247,13 +275,15 @@ def _open_file(path: Path, options: dict[str, Any]) -> Corpus:
     line = line_of([layout], [entry], io=options["io"], verify=options["verify"] != "off")
     hashed = is_sha256(layout.sha256) and (not has_documents or is_sha256(layout.documents_sha256))
     fingerprint = manifest.fingerprint if hashed else stat_fingerprint(path)
+    if version is not None and not fingerprint.hex.startswith(version):
+        raise MissingShardError(f"{path}: is {fingerprint}, not version {version}: the file was replaced")
     return Corpus(
         line,
         manifest,
         [entry],
         path=path,
         fingerprint=fingerprint,
-        has_documents=has_documents,
+        documents=Documents(line, manifest, [entry], known=has_documents),
         reopen=options,
     )
 
@@ -310,7 +340,7 @@ class MmapTokenStore(Corpus):
             placed,
             path=Path(entries[0].path).parent,
             fingerprint=manifest.fingerprint,
-            has_documents=True,
+            documents=Documents(line, manifest, placed),
             reopen=options,
         )
         if verify == "full":

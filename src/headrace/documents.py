@@ -3,23 +3,24 @@
 import hashlib
 import operator
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, NoDocumentsError, OutOfRangeError
-from headrace.manifest import Manifest, ShardEntry
+from headrace.manifest import NO_HASH, Manifest, ShardEntry
 from headrace.storage.token_line import TokenLine
 
 if TYPE_CHECKING:
     from headrace.storage.hdf5_reader import DocumentColumns
 
-__all__ = ["Documents", "Location"]
+__all__ = ["DocumentReader", "Documents", "Location"]
 
 _SHARDS_HELD = 8
 """Document indices kept in memory, the least recently used dropped first."""
@@ -46,18 +47,42 @@ class Location:
     """... the byte at which that line (or text file) begins in the decompressed source."""
 
 
+class DocumentReader(Protocol):
+    """Reads the document index of one shard."""
+
+    def documents(self, count: int, /) -> "DocumentColumns":
+        """The first `count` documents."""
+        ...
+
+
 class Documents(Sequence[NDArray[Any]]):
     """The documents of a corpus, in order; `documents[i]` is a new array of its tokens, boundary included.
 
     Borders come from the stored document index, read a shard at a time. Version 1 stores none and defines id 0 as its
     boundary: there, and only there, the shard is searched for it.
+
+    Args:
+        line: serves the tokens.
+        manifest: of the corpus.
+        entries: its shards, with absolute paths.
+        known: whether a document index is stored.
+        readers: read those of some shards, by the shard's number, in place of the file that its entry names.
     """
 
-    def __init__(self, line: TokenLine, manifest: Manifest, entries: Sequence[ShardEntry], *, known: bool) -> None:
+    def __init__(
+        self,
+        line: TokenLine,
+        manifest: Manifest,
+        entries: Sequence[ShardEntry],
+        *,
+        known: bool = True,
+        readers: Mapping[int, DocumentReader] = MappingProxyType({}),
+    ) -> None:
         self._line = line
         self._manifest = manifest
         self._entries = entries
         self._known = known
+        self._readers = readers
         self._cumulative = np.cumsum([0, *(entry.document_count for entry in entries)], dtype=np.int64)
         self._starts = np.array([*(entry.global_start for entry in entries), line.token_count], dtype=np.int64)
         self._columns: OrderedDict[int, DocumentColumns] = OrderedDict()
@@ -136,20 +161,25 @@ class Documents(Sequence[NDArray[Any]]):
     def _shard(self, shard: int) -> "DocumentColumns":
         columns = self._columns.get(shard)
         if columns is None:
-            columns = self._columns[shard] = self._read(self._entries[shard])
+            columns = self._columns[shard] = self._read(shard)
             if len(self._columns) > _SHARDS_HELD:
                 self._columns.popitem(last=False)
         with suppress(KeyError):  # another thread may have dropped it
             self._columns.move_to_end(shard)
         return columns
 
-    def _read(self, entry: ShardEntry) -> "DocumentColumns":
+    def _read(self, shard: int) -> "DocumentColumns":
         from headrace.storage.hdf5_reader import read_documents  # noqa: PLC0415  # imports h5py
 
+        entry, reader = self._entries[shard], self._readers.get(shard)
         if not entry.documents_sha256:  # version 1
             return self._split_at_zeros(entry)
-        columns = read_documents(Path(entry.path), entry.document_count)
-        fault = _fault(columns, entry)
+        if reader is None:
+            columns = read_documents(Path(entry.path), entry.document_count)
+        else:
+            columns = reader.documents(entry.document_count)
+        growing = reader is not None and entry.documents_sha256 == NO_HASH
+        fault = _fault(columns, entry, growing=growing)
         if fault:
             raise CorruptShardError(f"{entry.path}: its document index is damaged: {fault}")
         return columns
@@ -169,13 +199,13 @@ class Documents(Sequence[NDArray[Any]]):
         return DocumentColumns(ends, nothing, nothing, np.empty(0, np.uint32), ())
 
 
-def _fault(columns: "DocumentColumns", entry: ShardEntry) -> str:
+def _fault(columns: "DocumentColumns", entry: ShardEntry, *, growing: bool) -> str:
     """What is wrong with a stored index; empty if nothing is."""
     ends = columns.ends
     last = int(ends[-1]) if len(ends) else 0
     if last != entry.token_count or bool((ends[1:] <= ends[:-1]).any()) or not ends[:1].all():
         return f"its ends do not increase to its {entry.token_count} tokens"
-    if hashlib.sha256(ends.astype("<u8").data).hexdigest() != entry.documents_sha256:
+    if not growing and hashlib.sha256(ends.astype("<u8").data).hexdigest() != entry.documents_sha256:
         return "the SHA-256 of its ends is not documents_sha256"
     if entry.sources_sha256 and columns.sources_sha256 != entry.sources_sha256:
         return "the SHA-256 of its sources is not sources_sha256"

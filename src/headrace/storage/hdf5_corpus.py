@@ -17,6 +17,7 @@ from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.shard_files import Io, RangeReader, ShardFiles
 from headrace.storage.token_line import TokenLine
+from headrace.storage.versions import extents_name
 
 if TYPE_CHECKING:
     from headrace.storage.hdf5_inspect import ShardLayout
@@ -72,7 +73,7 @@ def open_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> tuple
     dtype = np.dtype(manifest.dtype).newbyteorder("<")
     table = None
     if not _ambiguous(index, manifest):
-        for sidecar in (index.parent / SIDECAR, cache):
+        for sidecar in (index.parent / SIDECAR, index.parent / extents_name(fingerprint), cache):
             found = load_table(sidecar, fingerprint) if sidecar else None
             if found is not None and found.shards["file_size"].tolist() == sizes:
                 table = found

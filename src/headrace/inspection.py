@@ -1,7 +1,7 @@
 """Questions people ask of a corpus: what is in it, and what does this place of it say."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,29 @@ from numpy.typing import NDArray
 
 from headrace.corpus import Corpus
 from headrace.documents import Location
-from headrace.errors import NoDocumentsError, OutOfRangeError
+from headrace.errors import HeadraceError, NoDocumentsError, OutOfRangeError, Problem
+from headrace.events import Subscriber, ignore
+from headrace.manifest import Manifest, TokenizerRef
 from headrace.sampling import Plan
 from headrace.tokenizers.base import BatchTokenizer
 from headrace.tokenizers.load import load_from_corpus, load_tokenizer
+from headrace.verify import CorpusReport, report_file, verify_corpus
 
-__all__ = ["CorpusSummary", "Excerpt", "Piece", "WindowSummary", "corpus_tokenizer", "describe", "excerpt"]
+__all__ = [
+    "CorpusSummary",
+    "Excerpt",
+    "Piece",
+    "WindowSummary",
+    "corpus_tokenizer",
+    "describe",
+    "excerpt",
+    "verify_all",
+]
 
 HIGH_BOUNDARY_SHARE = 0.05
 """Above it, documents are so short that the model mostly learns to end them."""
+TOKENIZER_FOLDER = "tokenizer"
+"""In a corpus: the copy of its tokenizer."""
 _MEDIAN_DOCUMENTS = 10_000_000
 """Documents looked at for the median length, at most; more would take minutes to read."""
 
@@ -135,6 +149,46 @@ def _window(corpus: Corpus, window: int) -> WindowSummary:
         chunks_touched=1 + (plan.read_length - 1) / chunk,
         chunk_fits=chunk % window == 0,
     )
+
+
+def verify_all(
+    path: str | Path,
+    *,
+    quick: bool = False,
+    workers: int | None = None,
+    expect: str | None = None,
+    on_event: Subscriber = ignore,
+) -> CorpusReport:
+    """Judge all of a corpus: `headrace.verify.verify_corpus`, and the copy of the tokenizer, too.
+
+    Args, errors: as there.
+    """
+    report = verify_corpus(path, quick=quick, workers=workers, expect=expect, on_event=on_event)
+    folder = report.path.parent / TOKENIZER_FOLDER
+    tokenizer = report_file(folder, TOKENIZER_FOLDER, _tokenizer_problems(folder, report.manifest))
+    if tokenizer.ok:
+        return report
+    on_event(tokenizer.event)
+    return replace(report, others=(*report.others, tokenizer))
+
+
+def _tokenizer_problems(folder: Path, manifest: Manifest) -> list[Problem]:
+    """What is wrong with a corpus' copy of its tokenizer; nothing is where there is none."""
+    if manifest.tokenizer is None or not folder.exists():
+        return []
+    try:
+        found = load_from_corpus(folder.parent).ref
+    except HeadraceError as error:
+        return [Problem(str(folder), error.summary), *error.problems]
+    except OSError as error:
+        return [Problem(str(folder), f"cannot be read: {error.strerror}")]
+    if found == manifest.tokenizer:
+        return []
+    return [Problem(str(folder), f"shards.json says {_named(manifest.tokenizer)}, the copy is {_named(found)}")]
+
+
+def _named(ref: TokenizerRef) -> str:
+    return f"{ref.kind} {ref.name!r} of {ref.vocab_size} ids, sha256 {ref.sha256}"
 
 
 def corpus_tokenizer(corpus: Corpus, spec: str | Path | None = None) -> BatchTokenizer | None:

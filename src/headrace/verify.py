@@ -4,34 +4,60 @@ A shard that could not be judged is `unreadable`, never `missing` or `ok`.
 """
 
 import os
-from collections.abc import Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+import re
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from headrace.errors import CorruptShardError, FormatError, HeadraceError, MissingShardError, Problem
+from headrace.damage import unreadable_objects
+from headrace.errors import (
+    CorruptShardError,
+    FormatError,
+    HeadraceError,
+    ManifestError,
+    MissingShardError,
+    Problem,
+)
 from headrace.events import ShardVerified, Subscriber, ignore
-from headrace.manifest import Manifest, ShardEntry, index_path, is_sha256, locate_shards, read_manifest
+from headrace.index_check import check_index, check_sidecar, stored_extents
+from headrace.manifest import Fingerprint, Manifest, ShardEntry, index_path, is_sha256, locate_shards, read_manifest
 from headrace.shard_check import ShardCheck
-from headrace.storage.loose import entry_of_file
+from headrace.storage.extents import ShardExtents
+from headrace.storage.hdf5_corpus import SIDECAR
+from headrace.storage.loose import entry_of, made_up_manifest
 
-__all__ = ["ShardReport", "Status", "validate_corpus", "verify_path", "verify_shards"]
+__all__ = [
+    "CorpusReport",
+    "ShardReport",
+    "Status",
+    "check_expectation",
+    "report_file",
+    "validate_corpus",
+    "verify_corpus",
+    "verify_path",
+    "verify_shards",
+]
 
 Status = Literal["ok", "corrupt", "missing", "unreadable"]
+_EXPECTATION = re.compile(r"[0-9a-f]{8,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
-    """The verdict on one shard."""
+    """The verdict on one shard, or on another file of a corpus."""
 
     shard_id: str
+    """For another file its name in the corpus: `shards.json`, `.headrace/extents.bin`, `tokenizer`."""
     path: str
     status: Status
     reason: str = ""
     """What is wrong; empty where `ok`."""
     problems: tuple[Problem, ...] = ()
-    """Each damaged chunk: its token range in the shard, and the documents it touches."""
+    """Each run of damaged chunks: its tokens in the shard and in the corpus, the documents that it touches and the lines
+    that those come from; and every other fault."""
     bytes_read: int = 0
 
     @property
@@ -43,6 +69,54 @@ class ShardReport:
     def fault(self) -> Problem:
         """The verdict on a shard that is not ok, in one line."""
         return Problem(self.path, f"{self.status}: {self.reason}")
+
+    @property
+    def event(self) -> ShardVerified:
+        """The verdict as subscribers receive it."""
+        return ShardVerified(shard_id=self.shard_id, status=self.status, reason=self.reason, bytes_read=self.bytes_read)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusReport:
+    """The verdicts on a corpus."""
+
+    path: Path
+    """The index or the file."""
+    manifest: Manifest
+    """As read; of a single file, made up from it."""
+    shards: tuple[ShardReport, ...]
+    """One for each shard, in order."""
+    others: tuple[ShardReport, ...]
+    """One for each other file that is not as it should be."""
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Identity of the content, as the index says it."""
+        return self.manifest.fingerprint
+
+    @property
+    def reports(self) -> list[ShardReport]:
+        """All verdicts."""
+        return [*self.shards, *self.others]
+
+
+class _Task(NamedTuple):
+    """One shard to be judged, and what it is compared with. Small: it may be sent to another process."""
+
+    entry: ShardEntry
+    quick: bool
+    first_document: int | None
+    attributes: dict[str, object]
+    extents: ShardExtents | None
+
+
+class _Judged(NamedTuple):
+    """What came of it."""
+
+    report: ShardReport
+    documents_by_file: tuple[tuple[str, int], ...] | None = None
+    moved: bool = False
+    """Whether the shard is whole, and lies otherwise in its file than its extents say."""
 
 
 def verify_shards(
@@ -65,22 +139,10 @@ def verify_shards(
         on_event: receives a `ShardVerified` as each shard is judged.
 
     Returns:
-        One report for each entry, in order.
+        One report for each entry, in order. Documents are numbered in the corpus where the entries are a whole one.
     """
-    if executor is None:
-        with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
-            return verify_shards(entries, quick=quick, executor=pool, manifest=manifest, on_event=on_event)
-    futures = [executor.submit(_judge, entry, quick, manifest) for entry in entries]
-    reports: list[ShardReport] = []
-    for future in futures:
-        report = future.result()
-        on_event(
-            ShardVerified(
-                shard_id=report.shard_id, status=report.status, reason=report.reason, bytes_read=report.bytes_read
-            )
-        )
-        reports.append(report)
-    return reports
+    tasks = _tasks(entries, quick=quick, manifest=manifest)
+    return [judged.report for judged in _run(tasks, workers=workers, executor=executor, on_event=on_event)]
 
 
 def validate_corpus(entries: Sequence[ShardEntry] | str | os.PathLike[str]) -> list[str]:
@@ -90,7 +152,7 @@ def validate_corpus(entries: Sequence[ShardEntry] | str | os.PathLike[str]) -> l
         entries: shard entries, or the path of a corpus or its `shards.json`.
 
     Returns:
-        The ids of the shards that fail, in order; empty if all is well.
+        The ids of the shards that fail, in order, and of a corpus the names of other files that do; empty if all is well.
     """
     reports = verify_path(entries) if isinstance(entries, str | os.PathLike) else verify_shards(entries)
     return [report.shard_id for report in reports if not report.ok]
@@ -101,33 +163,180 @@ def verify_path(
     *,
     quick: bool = False,
     workers: int | None = None,
+    expect: str | None = None,
     on_event: Subscriber = ignore,
 ) -> list[ShardReport]:
-    """Judge the shards of a corpus folder, its `shards.json`, or one HDF5 file.
+    """Judge the shards of a corpus folder, its `shards.json`, or one HDF5 file; see `verify_corpus`.
+
+    Returns:
+        One report for each shard, in order, then one for each other file that is not as it should be.
+    """
+    return verify_corpus(path, quick=quick, workers=workers, expect=expect, on_event=on_event).reports
+
+
+def verify_corpus(
+    path: str | os.PathLike[str],
+    *,
+    quick: bool = False,
+    workers: int | None = None,
+    expect: str | None = None,
+    on_event: Subscriber = ignore,
+) -> CorpusReport:
+    """Judge a corpus folder, its `shards.json`, or one HDF5 file: shards, index and extents, but for its tokenizer's copy.
 
     Missing shards are reported, not raised. See `verify_shards`.
 
+    Args:
+        path: what to judge.
+        quick: see `verify_shards`; likewise `workers` and `on_event`.
+        workers: threads.
+        expect: the fingerprint that the corpus must have, or its first 8 digits or more. Looked at before any token.
+        on_event: receives a `ShardVerified` as each shard, or another file that is not as it should be, is judged.
+
     Raises:
-        ManifestError, MissingShardError: there is no usable index.
+        ManifestError, MissingShardError: there is no usable index, or it is of another corpus than expected.
+        FormatError, CorruptShardError, UnreadableShardError: one file that cannot be judged at all.
+        ValueError: `expect` is no such digits.
     """
+    if expect is not None:
+        expect = check_expectation(expect)
     index = index_path(path).absolute()
     if not Path(path).is_dir() and index.suffix != ".json":
-        entry = entry_of_file(index)
-        if not is_sha256(entry.sha256):
-            raise FormatError(f"{index}: stores no sha256, so there is nothing to verify it against")
-        return verify_shards([entry], quick=quick, on_event=on_event)
+        return _verify_file(index, quick=quick, expect=expect, on_event=on_event)
     manifest = read_manifest(index)
+    _require(index, manifest, expect)
     entries, _ = locate_shards(index, manifest)
-    return verify_shards(entries, quick=quick, workers=workers, manifest=manifest, on_event=on_event)
+    extents = stored_extents(index, manifest)
+    tasks = _tasks(entries, quick=quick, manifest=manifest, extents=extents)
+    judged = _run(tasks, workers=workers, executor=None, on_event=on_event)
+    moved = [one.report.shard_id for one in judged if one.moved]
+    others = (
+        report_file(index, index.name, check_index(index, manifest, [one.documents_by_file for one in judged])),
+        report_file(index.parent / SIDECAR, str(SIDECAR), check_sidecar(index, moved)),
+    )
+    for other in others:
+        if not other.ok:
+            on_event(other.event)
+    return CorpusReport(
+        path=index,
+        manifest=manifest,
+        shards=tuple(one.report for one in judged),
+        others=tuple(other for other in others if not other.ok),
+    )
 
 
-def _judge(
-    entry: ShardEntry,
-    quick: bool,  # noqa: FBT001  # passed through an executor
+def check_expectation(text: str) -> str:
+    """The digits of an expected fingerprint, in lower case.
+
+    Raises:
+        ValueError: not 8 to 64 hex digits.
+    """
+    digits = text.strip().lower()
+    if not _EXPECTATION.fullmatch(digits):
+        raise ValueError(f"wanted a fingerprint, or its first digits: 8 to 64 of 0-9 and a-f; found {text!r}")
+    return digits
+
+
+def report_file(path: Path, name: str, problems: Sequence[Problem]) -> ShardReport:
+    """The verdict on a file beside the shards, by its faults."""
+    return ShardReport(
+        shard_id=name,
+        path=str(path),
+        status="corrupt" if problems else "ok",
+        reason=_summary(problems),
+        problems=tuple(problems),
+    )
+
+
+def _require(path: Path, manifest: Manifest, expect: str | None) -> None:
+    found = manifest.fingerprint.hex
+    if expect is None or found.startswith(expect):
+        return
+    reason = "it is another corpus, or was built again in another way"
+    if any(append.base.startswith(expect) for append in manifest.appends):
+        reason = "that is this corpus before something was appended to it"
+    raise ManifestError(f"{path}: wanted the corpus with fingerprint {expect}, found {found}: {reason}")
+
+
+def _verify_file(path: Path, *, quick: bool, expect: str | None, on_event: Subscriber) -> CorpusReport:
+    """One HDF5 file, against what it says of itself."""
+    from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
+
+    layout = inspect_shard(path)
+    entry = entry_of(path, layout)
+    for name, digest in (("sha256", entry.sha256), ("documents_sha256", entry.documents_sha256)):
+        if not is_sha256(digest) and (digest or name == "sha256"):
+            raise FormatError(f"{path}: stores no {name}, so there is nothing to verify it against")
+    manifest = made_up_manifest([layout], (entry,))
+    _require(path, manifest, expect)
+    reports = verify_shards([entry], quick=quick, on_event=on_event)
+    return CorpusReport(path=path, manifest=manifest, shards=tuple(reports), others=())
+
+
+def _tasks(
+    entries: Sequence[ShardEntry],
+    *,
+    quick: bool,
     manifest: Manifest | None,
-) -> ShardReport:
-    def report(status: Status, reason: str, problems: Sequence[Problem] = (), bytes_read: int = 0) -> ShardReport:
-        return ShardReport(
+    extents: Sequence[ShardExtents] | None = None,
+) -> list[_Task]:
+    attributes: dict[str, object] = {}
+    if manifest is not None and manifest.version != 1:
+        attributes = {
+            "format_version": manifest.version,
+            "dtype": manifest.dtype,
+            "vocab_size": manifest.vocab_size,
+            "boundary_token_id": manifest.boundary_token_id,
+            "tokenizer_sha256": manifest.tokenizer.sha256 if manifest.tokenizer else "",
+            "chunk size": manifest.chunk_size,
+        }
+    tasks: list[_Task] = []
+    tokens = documents = 0
+    whole = True
+    for number, entry in enumerate(entries):
+        whole = whole and entry.global_start == tokens  # a selection of shards says nothing of those before it
+        first = documents if whole else None
+        tasks.append(_Task(entry, quick, first, attributes, extents[number] if extents else None))
+        tokens, documents = tokens + entry.token_count, documents + entry.document_count
+    return tasks
+
+
+def _run(
+    tasks: Sequence[_Task], *, workers: int | None, executor: Executor | None, on_event: Subscriber
+) -> list[_Judged]:
+    if executor is not None:
+        return _collect([executor.submit(_judge, task) for task in tasks], on_event)
+    stop = threading.Event()
+    with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
+        try:
+            return _collect([pool.submit(_judge, task, stop.is_set) for task in tasks], on_event)
+        finally:
+            stop.set()  # on Ctrl-C the pool is left only when its threads are done
+
+
+def _collect(futures: Sequence[Future[_Judged]], on_event: Subscriber) -> list[_Judged]:
+    found: list[_Judged] = []
+    try:
+        for future in futures:
+            found.append(future.result())
+            on_event(found[-1].report.event)
+    finally:
+        for future in futures[len(found) :]:
+            future.cancel()
+    return found
+
+
+def _summary(problems: Sequence[Problem]) -> str:
+    if not problems:
+        return ""
+    return f"{len(problems)} problem{'s' * (len(problems) > 1)}: {problems[0].reason}"
+
+
+def _judge(task: _Task, stopped: Callable[[], bool] | None = None) -> _Judged:
+    entry = task.entry
+
+    def judged(status: Status, reason: str, problems: Sequence[Problem] = (), bytes_read: int = 0) -> _Judged:
+        report = ShardReport(
             shard_id=entry.shard_id,
             path=entry.path,
             status=status,
@@ -135,21 +344,23 @@ def _judge(
             problems=tuple(problems),
             bytes_read=bytes_read,
         )
+        return _Judged(report)
 
     try:
-        check = ShardCheck(entry)
-        if manifest is not None and manifest.version != 1:
-            check.compare_with(manifest)
-        check.run(quick=quick)
+        check = ShardCheck(entry, first_document=task.first_document, stopped=stopped)
+        check.compare_attributes(task.attributes)
+        check.run(quick=task.quick)
+    except CancelledError:
+        raise
     except MissingShardError:
-        return report("missing", "no such file")
+        return judged("missing", "no such file")
     except (CorruptShardError, FormatError) as error:
-        return report("corrupt", error.summary, error.problems)
+        return judged("corrupt", error.summary, error.problems or unreadable_objects(Path(entry.path)))
     except (HeadraceError, OSError) as error:
-        return report("unreadable", str(error))
+        return judged("unreadable", str(error))
     except Exception as error:  # noqa: BLE001  # h5py raises KeyError, RuntimeError and others on damaged metadata
-        return report("corrupt", f"{entry.path}: HDF5 cannot read it: {type(error).__name__}: {error}")
-    if check.problems:
-        reason = f"{len(check.problems)} problem{'s' * (len(check.problems) > 1)}: {check.problems[0].reason}"
-        return report("corrupt", reason, check.problems, check.bytes_read)
-    return report("ok", "", bytes_read=check.bytes_read)
+        reason = f"{entry.path}: HDF5 cannot read it: {type(error).__name__}: {error}"
+        return judged("corrupt", reason, unreadable_objects(Path(entry.path)))
+    found = judged("corrupt" if check.problems else "ok", _summary(check.problems), check.problems, check.bytes_read)
+    moved = not check.problems and task.extents is not None and check.differs_from(task.extents)
+    return found._replace(documents_by_file=check.documents_by_file, moved=moved)

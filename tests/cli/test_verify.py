@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import headrace as library
+from headrace.tokenizers.base import REF_NAME
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def flip(corpus: Path, shard_id: str, token: int) -> int:
 
 @pytest.mark.parametrize("quick", [False, True])
 def test_a_whole_corpus(headrace, known, quick):
-    """Of a whole corpus every shard is ok, exit code 0; quick reads less and says so; JSON has a line a shard."""
+    """Of a whole corpus every shard is ok, exit code 0; quick says so; the fingerprint is there; JSON has a line a shard."""
     flags = ["--quick"] if quick else []
     ran = headrace("verify", known.path, *flags)
     ids = sorted(path.stem for path in known.path.glob("*.h5"))
@@ -41,6 +43,8 @@ def test_a_whole_corpus(headrace, known, quick):
     assert ran.out.splitlines()[:-1] == [f"{name}  ok" for name in ids]
     assert ran.out.splitlines()[-1].startswith(f"{len(ids)} ok; ")
     assert ("(quick)" in ran.out) is quick
+    with library.open(known.path) as opened:
+        assert ran.out.endswith(f"; fingerprint {opened.fingerprint}\n")
     ran = headrace("verify", known.path, "--json", "--workers", 1, *flags)
     rows = [json.loads(line) for line in ran.out.splitlines()]
     assert [(row["event"], row["shard_id"], row["status"], row["reason"]) for row in rows] == [
@@ -60,8 +64,8 @@ def test_quick_reads_less(headrace, known):
 
 
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
-def test_a_flipped_bit(headrace, corpus, place):
-    """One bit is found by every command that reads it: verify names shard, chunk, token range and documents."""
+def test_a_flipped_bit(headrace, known, corpus, place):
+    """One bit is found by every command that reads it: verify names shard, chunk, tokens, documents and lines."""
     with library.open(corpus) as opened:
         entry = opened.entries[1]
     token = {"first": 0, "middle": 128, "last": entry.token_count - 1}[place]
@@ -72,9 +76,11 @@ def test_a_flipped_bit(headrace, corpus, place):
     assert "4 ok, 1 corrupt" in ran.out
     assert "headrace: 1 of 5 shards are not ok" in ran.err
     start, stop = chunk * 64, min(chunk * 64 + 64, entry.token_count)
-    assert f"{entry.shard_id}.h5: chunk {chunk}: tokens [{start}, {stop}) of the shard are damaged" in ran.err
-    assert f"corpus [{entry.global_start + start}, {entry.global_start + stop})" in ran.err
-    assert ", documents " in ran.err
+    assert f"{entry.shard_id}.h5: chunk {chunk}: tokens [{start}, {stop}) of the shard " in ran.err
+    assert f"(corpus [{entry.global_start + start}, {entry.global_start + stop}))" in ran.err
+    first = int(re.search(r"documents? (\d+) .*of the corpus", ran.err)[1])
+    name, line = known.origins[first]
+    assert f", from {name}:{line}" in ran.err
     quick = headrace("verify", corpus, "--quick")
     assert quick.code == (0 if place == "middle" else 1)
     shown = headrace("show", corpus, "--window", entry.global_start)
@@ -99,6 +105,80 @@ def test_damage_in_every_shard(headrace, corpus):
     assert ran.err.splitlines()[-1] == "  ... and 3 more"
     ran = headrace("verify", corpus, "--json")
     assert [json.loads(line)["status"] for line in ran.out.splitlines()] == ["corrupt"] * 5
+
+
+def test_of_many_shards_those_that_are_not_ok_are_listed(headrace, corpus):
+    """With more shards than are listed, whole ones are only counted; a list of one shows the damaged one."""
+    with library.open(corpus) as opened:
+        entry = opened.entries[3]
+    ran = headrace("verify", corpus, "--max-reported", 1)
+    assert (ran.code, len(ran.out.splitlines())) == (0, 1)
+    flip(corpus, entry.shard_id, 0)
+    ran = headrace("verify", corpus, "--max-reported", 1)
+    assert ran.out.splitlines()[0] == f"{entry.shard_id}  corrupt"
+    assert ran.out.splitlines()[1].startswith("4 ok, 1 corrupt; ")
+
+
+@pytest.mark.parametrize("flags", [[], ["--quick"], ["--json"]])
+def test_the_expected_corpus(headrace, known, flags):
+    """`--expect` with the fingerprint or the first digits of it is exit code 0; with another, 1, both said, nothing read."""
+    with library.open(known.path) as opened:
+        fingerprint = str(opened.fingerprint)
+    for expect in (fingerprint, fingerprint[:8]):
+        assert headrace("verify", known.path, "--expect", expect, *flags).code == 0
+    other = "0" * 12 if not fingerprint.startswith("0") else "f" * 12
+    ran = headrace("verify", known.path, "--expect", other, *flags)
+    assert (ran.code, ran.out) == (1, "")
+    assert f"{known.path}/shards.json: wanted the corpus with fingerprint {other}, found {fingerprint}: " in ran.err
+
+
+@pytest.mark.parametrize("expect", ["", "abcdef1", "latest", "0" * 65])
+def test_what_is_no_fingerprint(headrace, known, expect):
+    """It is wrong usage: exit code 2, before anything is opened."""
+    ran = headrace("verify", known.path, "--expect", expect)
+    assert (ran.code, ran.out) == (2, "")
+    assert "8 to 64 of 0-9 and a-f" in ran.err.replace("\n", " ")
+
+
+def test_the_copy_of_the_tokenizer(headrace, corpus):
+    """A changed byte of what the copy in the corpus says of itself is found, and named; none is no fault."""
+    copy = corpus / "tokenizer" / REF_NAME
+    good = copy.read_bytes()
+    places = [at for at, byte in enumerate(good) if chr(byte).isalnum()]
+    for at in places[::9]:
+        bad = bytearray(good)
+        bad[at] ^= 1
+        copy.write_bytes(bad)
+        ran = headrace("verify", corpus, "--quick")
+        assert ran.code == 1, bad
+        assert ran.err.startswith("headrace: tokenizer is not ok\n")
+        assert f"{corpus}/tokenizer" in ran.err
+        assert "tokenizer  corrupt" in ran.out
+        assert "5 ok, 1 corrupt" in ran.out
+    copy.unlink()
+    assert headrace("verify", corpus).code == 1
+    (corpus / "tokenizer").rmdir()
+    assert headrace("verify", corpus).code == 0
+
+
+def test_a_tokenizer_that_is_not_that_of_the_index(headrace, corpus):
+    """The index and the copy of the tokenizer must name the same one; with --json it is an event like a shard's."""
+    index = corpus / "shards.json"
+    index.write_text(index.read_text().replace('"name": "bytes"', '"name": "bites"'))
+    ran = headrace("verify", corpus, "--json")
+    assert ran.code == 1
+    assert json.loads(ran.out.splitlines()[-1])["shard_id"] == "tokenizer"
+    assert "says bytes 'bites' of 257 ids" in ran.err
+
+
+def test_shards_and_index_together(headrace, corpus):
+    """The summary names all that is not ok."""
+    index = corpus / "shards.json"
+    index.write_text(index.read_text().replace('"options"', '"optoins"'))
+    (corpus / "000001-0000-0000.h5").unlink()
+    ran = headrace("verify", corpus)
+    assert ran.err.startswith("headrace: 1 of 5 shards and shards.json are not ok\n")
+    assert "shards.json: options: is not there" in ran.err
 
 
 def remove(path: Path) -> None:

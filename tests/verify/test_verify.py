@@ -83,24 +83,27 @@ def test_a_flipped_bit_of_a_token_is_located(folder, entries, token):
     number = token // CHUNK
     start, stop = number * CHUNK, min((number + 1) * CHUNK, entry.token_count)
     assert problem.place == f"{entry.path}: chunk {number}"
-    assert f"tokens [{start}, {stop}) of the shard" in problem.reason
-    assert f"corpus [{entry.global_start + start}, {entry.global_start + stop})" in problem.reason
     ends = np.cumsum([len(document) + 1 for document in SHARDS[2]])
     first, last = np.searchsorted(ends, [start, stop - 1], side="right")
-    assert f"documents {first} to {last} of the shard" in problem.reason
+    base = len(SHARDS[0])
+    corpus = f"corpus [{entry.global_start + start}, {entry.global_start + stop})"
+    documents = f"documents {base + first} to {base + last} of the corpus ({first} to {last} of the shard)"
+    assert problem.reason == f"tokens [{start}, {stop}) of the shard ({corpus}), {documents}, are damaged"
+    (alone,) = verify_shards(entries[2:3])
+    assert f"documents {first} to {last} of the shard, are damaged" in alone.reason
     assert validate_corpus(entries) == [entry.shard_id]
     with pytest.raises(CorruptShardError, match=Path(entry.path).name):
         headrace.open(folder, verify="full")
 
 
 def test_all_damaged_chunks_are_listed(entries):
-    """Every damaged chunk is a problem of its own, in order."""
+    """Every run of damaged chunks is a problem of its own, in order."""
     entry = entries[0]
     for token in (10, 11, 100, 500):
         flip(entry.path, byte_of_token(entry, token))
     (report,) = verify_shards([entry])
-    assert [problem.place.rpartition(" ")[2] for problem in report.problems] == ["0", "1", "7"]
-    assert report.reason.startswith("3 problems: tokens [0, 64)")
+    assert [problem.place.partition(": ")[2] for problem in report.problems] == ["chunks 0 to 1", "chunk 7"]
+    assert report.reason.startswith("2 problems: tokens [0, 128)")
 
 
 @pytest.mark.parametrize("row", [0, 7, 29])

@@ -14,7 +14,7 @@ from headrace.events import ignore
 
 if TYPE_CHECKING:
     from headrace.inspection import CorpusSummary, Excerpt
-    from headrace.verify import ShardReport
+    from headrace.verify import CorpusReport
 
 __all__ = ["info", "show", "verify"]
 
@@ -33,34 +33,56 @@ def verify(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Threads; by default the CPUs this process may use.")
     ] = None,
+    expect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FINGERPRINT", help="The corpus that it must be: the fingerprint, or 8 digits of it or more."
+        ),
+    ] = None,
     json_lines: Json = False,
     max_reported: Annotated[int, typer.Option(min=0, help="Places listed at most.")] = 20,
 ) -> None:
-    """Compare every shard's bytes with shards.json. Exit code 1 if any is not ok."""
-    from headrace.verify import verify_path  # noqa: PLC0415  # heavy; not for --help
+    """Compare every byte of a corpus with shards.json. Exit code 1 if anything is not ok."""
+    from headrace.inspection import verify_all  # noqa: PLC0415  # heavy; not for --help
+    from headrace.verify import check_expectation  # noqa: PLC0415
 
     settings.max_reported = max_reported
-    reports = verify_path(path, quick=quick, workers=workers, on_event=JsonLines() if json_lines else ignore)
+    try:
+        expect = None if expect is None else check_expectation(expect)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--expect") from error
+    on_event = JsonLines() if json_lines else ignore
+    report = verify_all(path, quick=quick, workers=workers, expect=expect, on_event=on_event)
     if not json_lines:
-        _print_verdicts(reports, quick=quick)
-    bad = [report for report in reports if not report.ok]
+        _print_verdicts(report, quick=quick)
+    bad = [one for one in report.reports if not one.ok]
     if bad:
-        problems = [problem for report in bad for problem in report.problems or (report.fault,)]
-        print_error(CorruptShardError(f"{len(bad)} of {len(reports)} shards are not ok", problems=problems))
+        problems = [problem for one in bad for problem in one.problems or (one.fault,)]
+        print_error(CorruptShardError(_verdict(report), problems=problems))
         raise typer.Exit(1)
 
 
-def _print_verdicts(reports: list["ShardReport"], *, quick: bool) -> None:
+def _verdict(report: "CorpusReport") -> str:
+    bad = sum(not shard.ok for shard in report.shards)
+    parts = [f"{bad} of {len(report.shards)} shards"] if bad else []
+    parts += [other.shard_id for other in report.others]
+    return f"{' and '.join(parts)} {'are' if bad or len(parts) > 1 else 'is'} not ok"
+
+
+def _print_verdicts(report: "CorpusReport", *, quick: bool) -> None:
     counts: dict[str, int] = {}
-    for report in reports:
-        counts[report.status] = counts.get(report.status, 0) + 1
-    for report in reports[: settings.max_reported]:
-        sys.stdout.write(printable(f"{report.shard_id}  {report.status}\n", sys.stdout))
-    if len(reports) > settings.max_reported:
-        sys.stdout.write(f"... and {len(reports) - settings.max_reported} more\n")
+    for one in report.reports:
+        counts[one.status] = counts.get(one.status, 0) + 1
+    shown = report.reports
+    if len(shown) > settings.max_reported:
+        shown = [one for one in shown if not one.ok]
+    for one in shown[: settings.max_reported]:
+        sys.stdout.write(printable(f"{one.shard_id}  {one.status}\n", sys.stdout))
+    if len(shown) > settings.max_reported:
+        sys.stdout.write(f"... and {len(shown) - settings.max_reported} more\n")
     total = ", ".join(f"{count:,} {status}" for status, count in counts.items()) or "no shards"
-    read = size(sum(report.bytes_read for report in reports))
-    sys.stdout.write(f"{total}; {read} read{' (quick)' if quick else ''}\n")
+    read = size(sum(one.bytes_read for one in report.shards))
+    sys.stdout.write(f"{total}; {read} read{' (quick)' if quick else ''}; fingerprint {report.fingerprint}\n")
 
 
 def info(

@@ -1,0 +1,124 @@
+"""What can be said against `shards.json` and the extents beside it, once every shard has been looked into."""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from headrace.errors import ManifestError, Problem
+from headrace.manifest import Manifest
+from headrace.storage.extents import ShardExtents
+from headrace.storage.hdf5_corpus import SIDECAR, load_table
+
+__all__ = ["check_index", "check_sidecar", "stored_extents"]
+
+DocumentsByFile = tuple[tuple[str, int], ...] | None
+"""Label and documents of each source file of a shard, in order; None where they are not known."""
+
+
+def check_index(index: Path, manifest: Manifest, shards: Sequence[DocumentsByFile]) -> list[Problem]:
+    """Compare what `shards.json` says beside the entries of its shards; every fault, each once.
+
+    Args:
+        index: the file.
+        manifest: what was read from it.
+        shards: what each shard says of its sources.
+    """
+    if manifest.version == 1:
+        return []
+    found = [*_lost_keys(index, manifest), *_appends(manifest), *_sources(manifest, shards)]
+    return [Problem(f"{index}: {problem.place}", problem.reason) for problem in found]
+
+
+def _lost_keys(index: Path, manifest: Manifest) -> list[Problem]:
+    """Keys that are not there, so that a default stands in for what was written under them."""
+    with suppress(OSError, ManifestError):
+        data = index.read_bytes()
+        if Manifest.from_json(data) == manifest:  # else it was replaced since
+            return [
+                Problem(place, "is not there; every build writes it")
+                for place in _absent(json.loads(manifest.to_json()), json.loads(data), "")
+            ]
+    return []
+
+
+def _absent(wanted: object, found: object, place: str) -> list[str]:
+    """Paths of keys of `wanted` that `found` lacks."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        known = cast("Mapping[str, Any]", found)
+        paths: list[str] = []
+        for key, value in cast("Mapping[str, Any]", wanted).items():
+            path = f"{place}.{key}" if place else key
+            paths += _absent(value, known[key], path) if key in known else [path]
+        return paths
+    if isinstance(wanted, list) and isinstance(found, list):
+        pairs = zip(cast("list[object]", wanted), cast("list[object]", found), strict=True)
+        return [path for n, (one, other) in enumerate(pairs) for path in _absent(one, other, f"{place}[{n}]")]
+    return []
+
+
+def _appends(manifest: Manifest) -> list[Problem]:
+    """Each names the corpus before it by a fingerprint, which follows from the shards before it."""
+    found: list[Problem] = []
+    for number, append in enumerate(manifest.appends):
+        base = replace(manifest, shards=manifest.shards[: append.shards]).fingerprint.hex
+        if base != append.base:
+            reason = f"says {append.base}, but the first {append.shards} shards are the corpus {base}"
+            found.append(Problem(f"appends[{number}].base", reason))
+    return found
+
+
+def _sources(manifest: Manifest, shards: Sequence[DocumentsByFile]) -> list[Problem]:
+    """Sources by the names that the shards have for them, and by their documents."""
+    sources = manifest.sources
+    counts = [0] * len(sources)
+    faults: dict[str, str] = {}
+    known = True
+    for entry, files in zip(manifest.shards, shards, strict=True):
+        if files is None:
+            known = known and not entry.document_count
+            continue
+        for place, (label, count) in enumerate(files, entry.source):
+            if place < len(sources) and sources[place].path == label:
+                counts[place] += count
+            elif sources:
+                says = repr(sources[place].path) if place < len(sources) else "nothing"
+                faults.setdefault(f"sources[{place}].path", f"says {says}, shard {entry.shard_id} {label!r}")
+    if known and not faults:
+        for place, (source, count) in enumerate(zip(sources, counts, strict=True)):
+            if source.documents != count:
+                reason = f"says {source.documents}, the shards hold {count} of {source.path}"
+                faults[f"sources[{place}].documents"] = reason
+    return [Problem(place, reason) for place, reason in faults.items()]
+
+
+def stored_extents(index: Path, manifest: Manifest) -> list[ShardExtents] | None:
+    """What the sidecar of a corpus says of each shard; None where there is no whole one of this corpus."""
+    table = load_table(index.parent / SIDECAR, manifest.fingerprint.hex)
+    if table is None or len(table.shards) != len(manifest.shards):
+        return None
+    return table.parts()
+
+
+def check_sidecar(index: Path, moved: Sequence[str]) -> list[Problem]:
+    """Judge the sidecar. One of another corpus is none of this one's: it is left by a build that was killed.
+
+    Args:
+        index: the corpus' `shards.json`.
+        moved: ids of whole shards of which it says what is not so.
+    """
+    path = index.parent / SIDECAR
+    advice = "remove it: opening derives it again from the shards"
+    found = [Problem(str(path), f"is not as shard {shard_id} lies on disk; {advice}") for shard_id in moved]
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return found
+    except OSError as error:
+        return [Problem(str(path), f"cannot be read: {error.strerror}")]
+    if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little") or not data:
+        found.append(Problem(str(path), f"is damaged: its checksum is not that of its content; {advice}"))
+    return found

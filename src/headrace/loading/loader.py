@@ -1,17 +1,20 @@
 """A corpus and a plan together: step -> batch."""
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from headrace.errors import PlanError
+from headrace.errors import CorruptShardError, PlanError
 from headrace.loading.batch import Batch
 from headrace.sampling import Plan
 from headrace.sampling.checks import checked_int
 
-__all__ = ["Loader", "WindowBlock", "WindowSource"]
+__all__ = ["Loader", "Verify", "WindowBlock", "WindowSource", "verify_store"]
+
+Verify = Literal["full", "quick", "off"]
+"""What a loader asks of its corpus before it serves."""
 
 BLOCK_STEPS = 1_024
 """Steps whose starts are worked out together: numpy's cost of a call is paid once for them."""
@@ -60,9 +63,15 @@ class Loader:
         rank: which part of every batch to serve.
         world_size: number of parts; it must divide the plan's batch size. Every rank serves equally many batches.
         dtype: of the tokens handed out, int64 or the corpus' own.
+        verify: `full` compares every byte of the corpus with its manifest now, once and whatever the corpus was opened
+            with. `quick` reads nothing now and leaves it to the corpus, which checks each shard's stored digest and its
+            first and last chunk when it is first touched; but one that was opened with `verify="off"` checks sizes
+            only. `off` asks for nothing: the corpus does what it was opened to do.
 
     Raises:
         PlanError: the plan is for another corpus, or the rank and world size do not fit it.
+        CorruptShardError: `full` found damage; it names shard, chunk, tokens, documents and lines.
+        ValueError, TypeError: `verify` is none of the three, or `full` and the corpus has no `verify()`.
     """
 
     def __init__(
@@ -73,6 +82,7 @@ class Loader:
         rank: int = 0,
         world_size: int = 1,
         dtype: DTypeLike = np.int64,
+        verify: Verify = "quick",
     ) -> None:
         if plan.token_count != corpus.token_count:
             raise PlanError(
@@ -93,6 +103,7 @@ class Loader:
         self._block_steps = max(1, min(BLOCK_STEPS, BLOCK_STARTS // self._rows, epoch_steps))
         self._block: tuple[int, NDArray[np.int64], WindowBlock] | None = None
         self._step = 0
+        verify_store(corpus, verify)
 
     @property
     def step(self) -> int:
@@ -150,3 +161,26 @@ class Loader:
         count = min(self._block_steps, max(1, self.plan.step_limit - first))
         starts = self.plan.starts_many(first, count, self.rank, self.world_size)
         return number, starts, self._corpus.windows(starts, self._length)
+
+
+def verify_store(store: object, verify: Verify) -> None:
+    """Do what `Loader` promises of `verify`.
+
+    Raises:
+        CorruptShardError, ValueError, TypeError: as there.
+    """
+    if verify not in get_args(Verify):
+        raise ValueError(f"verify is 'full', 'quick' or 'off', not {verify!r}")
+    if verify != "full":
+        return
+    method = getattr(store, "verify", None)
+    if not callable(method):
+        raise TypeError(
+            f"verify='full' needs a corpus that can verify itself, such as headrace.open gives; {type(store).__name__} "
+            "has no verify(): leave it at 'quick'"
+        )
+    reports: Any = method()
+    bad = [report for report in reports if not report.ok]
+    if bad:
+        problems = [problem for report in bad for problem in report.problems or (report.fault,)]
+        raise CorruptShardError(f"{len(bad)} of {len(reports)} shards failed verification", problems=problems)

@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.loading.loader import Loader, WindowBlock
+from headrace.loading.loader import Loader, Verify, WindowBlock, verify_store
 from headrace.sampling import Plan
 from headrace.sampling.checks import checked_int
 
@@ -45,15 +45,20 @@ class SlidingWindowDataloader:
         window_size: tokens of an input row; a row reads one more for its targets.
         batch_size: rows of a batch.
         seed: any integer >= 0.
+        verify: `full`, `quick` or `off`, as for `Loader`.
 
     Raises:
         PlanError: (a `ValueError`) the store holds fewer than `window_size + 1` tokens, or a number is out of range.
+        CorruptShardError, ValueError, TypeError: see `verify` of `Loader`.
     """
 
-    def __init__(self, store: TokenStore, window_size: int, batch_size: int, seed: int = 0) -> None:
+    def __init__(
+        self, store: TokenStore, window_size: int, batch_size: int, seed: int = 0, *, verify: Verify = "quick"
+    ) -> None:
         plan = Plan(
             order="random", token_count=store.total_tokens, window=window_size, batch_size=batch_size, seed=seed
         )
+        verify_store(store, verify)
         self._loader = Loader(_Line(store), plan, dtype=store.get_slice(0, 1).dtype)
 
     def __iter__(self) -> Iterator[Pair]:

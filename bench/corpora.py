@@ -35,14 +35,20 @@ def gpt2() -> Path:
     return folder
 
 
-def build(source: Path, output: Path, *options: str | Path) -> Process:
+def build(source: Path, output: Path, *options: str | Path, workers: int = 1) -> Process:
     """Run `headrace build` in a fresh process; what lay at `output` is removed first, and not timed.
+
+    Args:
+        source: a file or folder.
+        output: the corpus folder.
+        options: more of the command's.
+        workers: processes.
 
     Returns:
         The process; its standard output is one event a line, as JSON.
     """
     shutil.rmtree(output, ignore_errors=True)
-    return run_process([*_COMMAND, "build", source, "-o", output, "--workers", "1", "--json", *options])
+    return run_process([*_COMMAND, "build", source, "-o", output, "--workers", str(workers), "--json", *options])
 
 
 def report(events: str) -> dict[str, object]:

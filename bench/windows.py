@@ -39,8 +39,10 @@ ROWS, WINDOW = 64, 1024
 READ = WINDOW + 1  # inputs and targets
 SHARDS = 16
 TRACED = 256  # batches
+LONG = 32_768  # tokens of a window that is copied singly, not gathered
+LONG_ROWS, LONG_TRACED = 1, 256
 TOUCHED = 1 << 20  # tokens read at once to warm up
-LEAST_OF_COPY = 0.45
+LEAST_OF_COPY = 0.5
 LEAST_OF_H5PY = 40.0
 
 
@@ -52,13 +54,13 @@ def built(corpus: Corpus, shards: int) -> Path:
     return output
 
 
-def loader(path: Path) -> headrace.Loader:
+def loader(path: Path, window: int = WINDOW, rows: int = ROWS) -> headrace.Loader:
     """Open a corpus, touch every page of its maps, and make the loader that is measured."""
     corpus = headrace.open(path)
     for start in range(0, corpus.token_count, TOUCHED):
         corpus.get_slice(start, min(start + TOUCHED, corpus.token_count))
     plan = headrace.Plan(
-        order="random", token_count=corpus.token_count, window=WINDOW, batch_size=ROWS, corpus=str(corpus.fingerprint)
+        order="random", token_count=corpus.token_count, window=window, batch_size=rows, corpus=str(corpus.fingerprint)
     )
     return headrace.Loader(corpus, plan)
 
@@ -132,40 +134,59 @@ def require_equal(path: Path) -> None:
                 raise RuntimeError(f"{path}: the window at {start} is not what HDF5 reads there")
 
 
-def system_calls(path: Path, first: int, batches: int) -> dict[str, int]:
+def system_calls(path: Path, first: int, batches: int, *options: str) -> dict[str, int]:
     """Count the system calls of the warm batches [first, first + batches) under strace, by name.
 
     That is the difference of two processes: one that stops before them, one that serves them as well.
     """
-    fewer, more = (_calls(path, steps) for steps in (first, first + batches))
+    fewer, more = (_calls(path, steps, options) for steps in (first, first + batches))
     names = sorted({*fewer, *more})
     return {name: calls for name in names if (calls := more.get(name, 0) - fewer.get(name, 0))}
 
 
-def _calls(path: Path, steps: int) -> dict[str, int]:
+def _calls(path: Path, steps: int, options: tuple[str, ...]) -> dict[str, int]:
     with TemporaryDirectory() as folder:
         log = Path(folder) / "calls"
-        command = [sys.executable, __file__, "--serve", path, "--batches", str(steps)]
+        command = [sys.executable, __file__, "--serve", path, "--batches", str(steps), *options]
         # Without numpy's threads for matrices, which sleep and wake by themselves.
-        options = ["-f", "-c", "-U", "name,calls", "-E", "OPENBLAS_NUM_THREADS=1", "-o", log]
-        run_process(["strace", *options, *command])
+        trace = ["-f", "-c", "-U", "name,calls", "-E", "OPENBLAS_NUM_THREADS=1", "-o", log]
+        run_process(["strace", *trace, *command])
         lines = re.findall(r"^(\w+)\s+(\d+)$", log.read_text(encoding="utf-8"), re.MULTILINE)
     return {name: int(calls) for name, calls in lines if name != "total"}
 
 
-def serve(path: Path, steps: int) -> None:
+def serve(path: Path, steps: int, window: int, rows: int) -> None:
     """Serve the first `steps` batches: what runs under strace."""
-    served = loader(path)
+    served = loader(path, window, rows)
     for step in range(steps):
         served.batch(step)
 
 
 def traced(path: Path) -> dict[str, dict[str, int]]:
-    """Count the system calls of batches within a block, and of whole blocks, whose starts are worked out meanwhile."""
+    """Count the system calls of batches within a block, and of whole blocks, whose starts are worked out meanwhile.
+
+    Of long windows too, each of which is read as a range: where the corpus is not in memory, that asks for its pages.
+    """
     return {
         "within a block": system_calls(path, 2 * BLOCK_STEPS + TRACED, TRACED),
         "a block": system_calls(path, 2 * BLOCK_STEPS, BLOCK_STEPS),
+        "long windows": system_calls(path, LONG_TRACED, LONG_TRACED, "--window", str(LONG), "--rows", str(LONG_ROWS)),
     }
+
+
+def checks_of_calls(name: str, calls: dict[str, dict[str, int]]) -> list[Check]:
+    """Return what warm batches may ask of the system: nothing, and no advice on pages that are there already."""
+    batches = TRACED + BLOCK_STEPS + LONG_TRACED
+    advice = sum(found.get("madvise", 0) for found in calls.values())
+    return [
+        Check(
+            f"windows: system calls a warm batch, {name}",
+            sum(calls["within a block"].values()) / TRACED,
+            0.0,
+            "at most",
+        ),
+        Check(f"windows: madvise calls of {batches} warm batches, {name}", float(advice), 0.0, "at most"),
+    ]
 
 
 def timed(batch: Callable[[], object], batches: int) -> Callable[[], float]:
@@ -202,8 +223,7 @@ def measure(corpus: Corpus, rounds: int) -> tuple[list[Check], dict[str, object]
             checks.append(Check(f"windows: {name} / {other}", speed, limit, "at least"))
     calls = {path.name: traced(path) for path in (one, many)} if shutil.which("strace") else {}
     for name, found in calls.items():
-        each = found["within a block"]
-        checks.append(Check(f"windows: system calls a warm batch, {name}", sum(each.values()) / TRACED, 0.0, "at most"))
+        checks += checks_of_calls(name, found)
     tokens = ROWS * READ
     print_table(
         (f"{ROWS} x {READ} tokens a batch", "median us", "lowest", "highest", "M tokens/s"),
@@ -217,7 +237,10 @@ def measure(corpus: Corpus, rounds: int) -> tuple[list[Check], dict[str, object]
         ],
     )
     for name, found in calls.items():
-        print(f"system calls of {TRACED} batches, {name}: {found['within a block']}; of a block: {found['a block']}")
+        print(
+            f"system calls of {TRACED} batches, {name}: {found['within a block']}; of a block: {found['a block']}; of "
+            f"{LONG_TRACED} batches of {LONG_ROWS} x {LONG:,}: {found['long windows']}"
+        )
     print_checks(checks)
     return checks, {
         "checks": records(checks),
@@ -235,9 +258,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--serve", type=Path, help="only serve batches of this corpus")
     parser.add_argument("--batches", type=int, default=BLOCK_STEPS)
+    parser.add_argument("--window", type=int, default=WINDOW, help="of the batches that are only served")
+    parser.add_argument("--rows", type=int, default=ROWS, help="likewise")
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve, options.batches)
+        serve(options.serve, options.batches, options.window, options.rows)
         return 0
     corpus = collect(options.megabytes)
     checks, numbers = measure(corpus, options.rounds)

@@ -1,0 +1,121 @@
+"""Builds that are killed again and again, and begun again by the same command."""
+
+import hashlib
+import random
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
+
+ORPHAN_SECONDS = 10
+"""How soon after their parent workers must be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of build."""
+
+    kills: int
+    options: tuple[str, ...] = ()
+    append: bool = False
+
+
+KINDS = {
+    "build": Kind(200),
+    "compressed": Kind(40, ("--compression", "zstd")),
+    "append": Kind(40, append=True),
+    "compressed append": Kind(20, ("--compression", "gzip:1"), append=True),
+}
+
+
+def write_sources(folder: Path, files: int, first: int) -> Path:
+    """Files of some 20,000 documents each, all different."""
+    folder.mkdir()
+    for number in range(first, first + files):
+        lines = (
+            f'{{"text": "document {n} of file {number} {"turns the wheel " * (n % 37)}"}}\n' for n in range(20_000)
+        )
+        (folder / f"{number}.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def build(sources: Path, output: Path, *options: str) -> list[str | Path]:
+    """The command."""
+    command = [sys.executable, "-P", "-m", "headrace", "build", sources, "-o", output]
+    return [*command, "--workers", "2", "--shard-tokens", "2000000", *options]
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of a corpus that a build of equal inputs makes equal."""
+    names = [*folder.glob("*.h5"), folder / "shards.json"]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in names}
+
+
+def inodes(folder: Path) -> dict[str, int]:
+    """Which file each shard is: one that is written anew is another file."""
+    return {path.name: path.stat().st_ino for path in folder.glob("*.h5")}
+
+
+def run_and_kill(command: list[str | Path], seconds: float, *, alone: bool) -> None:
+    """Begin a build, and kill it after a while: the parent alone, or all its processes; wait until all are gone."""
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(seconds)
+    parent = psutil.Process(child.pid)
+    family: list[psutil.Process] = parent.children(recursive=True) if child.poll() is None else []
+    child.kill()
+    child.wait()
+    if not alone:
+        for process in family:
+            process.kill()
+    _, alive = psutil.wait_procs(family, timeout=ORPHAN_SECONDS)
+    assert not alive, f"{len(alive)} workers outlived their parent by {ORPHAN_SECONDS} s"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_build_killed_at_any_moment_goes_on(tmp_path, scale, name):
+    """After SIGKILL at a random moment the old corpus is there, or none; the same command goes on, to the same bytes."""
+    kind = KINDS[name]
+    sources = write_sources(tmp_path / "sources", 8, 0)
+    old = tmp_path / "old"
+    options = kind.options
+    if kind.append:
+        subprocess.run(build(write_sources(tmp_path / "first", 2, 100), old, *options), check=True, capture_output=True)
+        options = (*options, "--append")
+
+    def begin(output: Path) -> Path:
+        if kind.append:
+            shutil.copytree(old, output)
+        return output
+
+    wanted = begin(tmp_path / "wanted")
+    started = time.monotonic()
+    subprocess.run(build(sources, wanted, *options), check=True, capture_output=True)
+    whole = time.monotonic() - started
+    before, after = contents(old) if kind.append else {}, contents(wanted)
+    moments = random.Random(name)
+    output, done, kept = begin(tmp_path / "output-0"), 0, 0
+    for _ in range(max(1, round(kind.kills * scale))):
+        found = {item for item in inodes(output).items() if item[0] not in before}
+        run_and_kill(build(sources, output, *options), moments.uniform(0, whole), alone=moments.random() < 0.5)
+        if (output / "shards.json").exists() and contents(output) == after:
+            kept += len(found & inodes(output).items())
+            shutil.rmtree(output)
+            done += 1
+            output = begin(tmp_path / f"output-{done}")
+        elif kind.append:
+            assert contents(output).items() >= before.items()
+        else:
+            assert not (output / "shards.json").exists()
+    subprocess.run(build(sources, output, *options), check=True, capture_output=True)
+    assert contents(output) == after
+    assert not list(output.glob(".*.partial"))
+    assert not (output / "building.json").exists()
+    assert kept or scale < 1
+    print(f"\n{name}: {done} builds ended between the kills; {kept} of their shards are of a build killed before")  # noqa: T201

@@ -73,13 +73,13 @@ class Notice:
     """Something a user should know that is no error (a file left out, a duplicate path)."""
 
     kind: str
-    """A short machine-readable word: `skipped`, `duplicate`, `dropped`, ..."""
+    """A short machine-readable word: `skipped`, `duplicate`, `dropped`, `resumed`, `kept`, ..."""
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildFinished:
-    """The corpus is published. The closing report, all counts exact."""
+    """The corpus is published. The closing report, all counts exact, of what this command has added to the corpus."""
 
     output: str
     fingerprint: str
@@ -99,6 +99,11 @@ class BuildFinished:
     text_bytes: int = 0
     """UTF-8 bytes of the documents kept."""
     seconds: float = 0.0
+    """Of this run."""
+    resumed: int = 0
+    """Source shards that an earlier run of the same command had finished."""
+    total_tokens: int = 0
+    """Of the whole corpus; more than `tokens` where sources were appended."""
 
 
 Event = BuildStarted | Progress | ShardWritten | ShardVerified | Notice | BuildFinished

@@ -18,6 +18,7 @@ from headrace.manifest_checks import ManifestChecker
 __all__ = [
     "BUILDING_NAME",
     "JOURNAL",
+    "LOCK",
     "Building",
     "Mode",
     "OpenShard",
@@ -31,6 +32,8 @@ __all__ = [
 BUILDING_NAME = "building.json"
 JOURNAL = Path(".headrace") / "journal.jsonl"
 """JSON lines in the folder of the new shards, each an object with one key: see `journal_rows`."""
+LOCK = Path(".headrace") / "lock"
+"""Held (`flock`) by a build while it is at work in the folder."""
 FORMAT_VERSION = 1
 Mode = Literal["build", "append", "overwrite"]
 

@@ -59,7 +59,8 @@ def published() -> Callable[[Path], dict[str, str]]:
     """SHA-256 of each file of a corpus by its path in it; what concerns one machine only is left out."""
 
     def hashes(corpus: Path) -> dict[str, str]:
-        files = [path for path in corpus.rglob("*") if path.is_file() and path.name not in {"lock", "local.json"}]
+        private = {"lock", "local.json", "journal.jsonl"}  # the last one knows when sources were modified
+        files = [path for path in corpus.rglob("*") if path.is_file() and path.name not in private]
         return {str(path.relative_to(corpus)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
     return hashes

@@ -12,6 +12,7 @@ import pytest
 import headrace
 from headrace.building import build as build_module
 from headrace.building.output import OutputFolder
+from headrace.building.work import Work
 from headrace.errors import BuildError, OutputExistsError, SourceError, TokenizerError
 
 SCRIPT = Path(__file__).with_name("killed_at_every_step.py")
@@ -47,11 +48,11 @@ def test_killed_at_every_step(sources, published, tmp_path):
     for output in outputs:
         if (output / "shards.json").exists():
             whole += 1
-        else:
-            build(sources, output).close()
+            headrace.open(output, verify="full").close()
+        build(sources, output).close()
         assert published(output) == reference, output.name
     assert len(outputs) > 20  # the steps are counted, not a few of them
-    assert 1 <= whole < 6  # the index appears with the last rename
+    assert 1 <= whole < 6  # the index appears with the last renames
 
 
 def test_leftovers_of_a_killed_build_go(sources, published, tmp_path):
@@ -80,13 +81,13 @@ def test_leftovers_of_a_killed_build_go(sources, published, tmp_path):
 
 @pytest.mark.parametrize("existing", [False, True])
 def test_a_failed_build_leaves_the_folder_as_it_was(sources, tmp_path, existing):
-    """What was built is removed, a folder that the build made included; what was there before stays."""
+    """Where no source shard was finished, what was begun is removed, the folder included if the build made it."""
     output = tmp_path / "c"
     if existing:
         (output / "sub").mkdir(parents=True)
         (output / "sub" / "mine.h5").write_text("mine")
     with pytest.raises(SourceError):
-        headrace.build(sources, output, workers=1)
+        headrace.build(sources / "b.jsonl", output, workers=1)
     if existing:
         assert [path.name for path in output.rglob("*")] == ["sub", "mine.h5"]
     else:
@@ -109,22 +110,12 @@ def test_a_copy_of_a_tokenizer_can_be_used_again(sources, tmp_path):
     """The copy that an earlier corpus left in the folder may be the tokenizer of the next one, and outlives a failure."""
     output = tmp_path / "c"
     build(sources, output).close()
-    for path in (output / "shards.json", *output.glob("*.h5")):
+    for path in (output / "shards.json", output / ".headrace" / "journal.jsonl", *output.glob("*.h5")):
         path.unlink()
     with pytest.raises(SourceError):
-        headrace.build(sources, output, tokenizer=output / "tokenizer", workers=1)
+        headrace.build(sources / "b.jsonl", output, tokenizer=output / "tokenizer", workers=1)
     headrace.build(sources, output, tokenizer=output / "tokenizer", workers=1, on_bad_input="skip")
     assert headrace.open(output, verify="full").manifest.tokenizer == headrace.Tokenizer().ref
-
-
-def test_an_existing_corpus_is_refused(sources, published, tmp_path):
-    """A second build into a corpus is an error that leaves every byte of it."""
-    build(sources, tmp_path / "c").close()
-    before = published(tmp_path / "c")
-    with pytest.raises(OutputExistsError, match=r"holds a corpus already \(shards.json\)") as caught:
-        build(sources, tmp_path / "c")
-    assert isinstance(caught.value, FileExistsError)
-    assert published(tmp_path / "c") == before
 
 
 def test_a_foreign_corpus_is_refused_untouched(sources, tmp_path):
@@ -173,11 +164,12 @@ def test_the_output_inside_the_inputs(sources, published, tmp_path):
 
 def test_the_output_is_the_input_folder(sources):
     """So may its files beside the inputs; the inputs stay as they are, also where the build fails."""
+    (sources / "a.jsonl").unlink()
     before = {path.name: path.read_bytes() for path in sources.iterdir()}
     with pytest.raises(SourceError):
         headrace.build(sources, sources, workers=1)
     assert {path.name: path.read_bytes() for path in sources.iterdir()} == before
-    assert build(sources, sources).token_count == len("onetwothree") + 3
+    assert build(sources, sources).token_count == len("three") + 1
     assert {name: (sources / name).read_bytes() for name in before} == before
 
 
@@ -236,7 +228,7 @@ def test_a_tokenizer_that_disagrees_with_its_reference(sources, tmp_path, many):
 
 @pytest.mark.parametrize("failing", ["publish", "write_bytes"])
 def test_an_error_of_the_file_system(sources, tmp_path, monkeypatch, failing):
-    """An OSError while a shard or the index is published removes what was built, and says which file and why."""
+    """An OSError while a shard or the index is published says which file and why; finished shards stay, no index does."""
     from headrace.building import output, rolling
 
     def fail(*_: object) -> None:
@@ -245,7 +237,10 @@ def test_an_error_of_the_file_system(sources, tmp_path, monkeypatch, failing):
     monkeypatch.setattr({"publish": rolling, "write_bytes": output}[failing], failing, fail)
     with pytest.raises((BuildError, OSError), match="Input/output error"):
         build(sources, tmp_path / "c")
-    assert not (tmp_path / "c").exists()
+    assert (tmp_path / "c").exists() == (failing == "write_bytes")
+    assert not (tmp_path / "c" / "shards.json").exists()
+    monkeypatch.undo()
+    assert build(sources, tmp_path / "c").token_count == len("onetwothree") + 3
 
 
 def test_one_builder_at_a_time(sources, tmp_path):
@@ -280,15 +275,16 @@ def test_a_lock_of_a_failed_build_holds_nothing(tmp_path, monkeypatch):
 
 def test_a_corpus_that_reads_back_wrong(sources, tmp_path, monkeypatch):
     """With `validate`, a shard that does not read back as written is an error that names it."""
-    real = OutputFolder.publish
+    real = build_module.publish
 
-    def damage(self: OutputFolder, *args: object) -> None:
-        real(self, *args)
-        shard = next(self.path.glob("*.h5"))
+    def damage(work: Work, *args: object) -> object:
+        published = real(work, *args)
+        shard = next(work.shards.glob("*.h5"))
         with headrace.open(shard) as corpus:
             tokens = corpus[:].tobytes()
         shard.write_bytes(shard.read_bytes().replace(tokens, bytes(len(tokens))))
+        return published
 
-    monkeypatch.setattr(build_module.OutputFolder, "publish", damage)
+    monkeypatch.setattr(build_module, "publish", damage)
     with pytest.raises(headrace.errors.CorruptShardError, match="do not read back as written"):
         headrace.build(sources, tmp_path / "c", workers=1, on_bad_input="skip", max_bad=1, validate=True)

@@ -44,7 +44,7 @@ def test_the_course_of_a_build(sources, tmp_path, workers):
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("kind", [BuildStarted, Progress, ShardWritten, KeyboardInterrupt])
 def test_a_subscriber_that_fails(sources, tmp_path, workers, kind):
-    """Its exception ends the build and reaches the caller; nothing is left."""
+    """Its exception ends the build and reaches the caller; no index is left, and nothing at all if nothing was finished."""
     error = KeyboardInterrupt if kind is KeyboardInterrupt else ZeroDivisionError
 
     def fail(event: Event) -> None:
@@ -53,7 +53,9 @@ def test_a_subscriber_that_fails(sources, tmp_path, workers, kind):
 
     with pytest.raises(error):
         headrace.build(sources, tmp_path / "c", workers=workers, on_event=fail)
-    assert not (tmp_path / "c").exists()
+    assert not (tmp_path / "c" / "shards.json").exists()
+    if kind is BuildStarted:
+        assert not (tmp_path / "c").exists()
 
 
 def grow(path: Path) -> None:
@@ -77,7 +79,10 @@ def shrink(path: Path) -> None:
     ],
 )
 def test_an_input_that_changes(sources, tmp_path, workers, change: Callable[[Path], None], message):
-    """An input that is written to, or goes, between listing and reading stops the build, which names it."""
+    """An input that is written to, or goes, between listing and reading stops the build, which names it.
+
+    The same command then goes on, with that input as it is now.
+    """
 
     def disturb(event: Event) -> None:
         if isinstance(event, BuildStarted):
@@ -85,7 +90,11 @@ def test_an_input_that_changes(sources, tmp_path, workers, change: Callable[[Pat
 
     with pytest.raises(SourceError, match=message):
         headrace.build(sources, tmp_path / "c", workers=workers, on_event=disturb)
-    assert not (tmp_path / "c").exists()
+    assert not (tmp_path / "c" / "shards.json").exists()
+    (sources / "c.jsonl").write_text('{"text": "another"}\n')
+    headrace.build(sources, tmp_path / "c", workers=workers)
+    headrace.build(sources, tmp_path / "d", workers=1)
+    assert headrace.open(tmp_path / "c").fingerprint == headrace.open(tmp_path / "d").fingerprint
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -6,17 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from headrace.building.announce import Announcer
 from headrace.building.check import ReferenceCheck, sample_texts
-from headrace.building.engine import Counts, Engine, PoolEngine, SerialEngine
+from headrace.building.engine import Engine, PoolEngine, SerialEngine
 from headrace.building.faults import BadDocumentsError, check_sources
-from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
+from headrace.building.job import ContentOptions, ShardOutcome
 from headrace.building.limits import default_workers
 from headrace.building.outcome import closing_report, make_manifest, nothing_kept
 from headrace.building.output import OutputFolder
 from headrace.building.pipeline import DEFAULT_CHUNK_SIZE
-from headrace.errors import MAX_LISTED, BuildError, CorruptShardError, Problem
-from headrace.events import BuildFinished, BuildStarted, Notice, Progress, ShardWritten, Subscriber, ignore
+from headrace.building.plan import BuildPlan
+from headrace.building.publishing import publish
+from headrace.building.room import RoomCheck
+from headrace.building.teller import Teller
+from headrace.building.work import Existing, Work, prepare
+from headrace.errors import MAX_LISTED, BuildError, CorruptShardError, Problem, SourceError, TokenizerError
+from headrace.events import BuildFinished, BuildStarted, Notice, Subscriber, ignore
+from headrace.in_progress import BUILDING_NAME, Building
+from headrace.manifest import Manifest, dtype_name_for
 from headrace.sources import BadInput, Discovery, discover
+from headrace.storage.compression import parse_compression
 from headrace.tokenizers.base import BatchTokenizer
 from headrace.tokenizers.load import load_tokenizer, resolve_bos, resolve_boundary
 from headrace.verify import verify_path
@@ -37,18 +46,22 @@ def build(
     workers: int | None = None,
     chunk_tokens: int = DEFAULT_CHUNK_SIZE,
     shard_tokens: int | None = None,
+    compression: str = "none",
     max_document_tokens: int | None = None,
     on_bad_input: Literal["error", "skip", "replace"] = "error",
     max_bad: float = 0.01,
     keep_empty: bool = False,
     allow_duplicates: bool = False,
     validate: bool = False,
+    append: bool = False,
+    overwrite: bool = False,
     on_event: Subscriber = ignore,
 ) -> BuildFinished:
     """Tokenize documents into a corpus.
 
     The corpus' bytes depend on the inputs, the tokenizer and the options from `text_field` to `keep_empty` (workers
-    left out), not on how the work is divided. Nothing appears under `shards.json` before all of it is whole.
+    left out), not on how the work is divided. Nothing appears under `shards.json` before all of it is whole. What an
+    earlier run of the same command has finished, before it failed or was killed, is checked and kept.
 
     Args:
         inputs: files, folders and patterns; see `headrace.sources.discover`.
@@ -63,6 +76,7 @@ def build(
             and GB of memory in its cgroup.
         chunk_tokens: tokens a chunk of a shard.
         shard_tokens: a shard ends with the first document that reaches this many tokens; by default a shard a source.
+        compression: of the tokens: `none`, `gzip[:level]` or `zstd[:level]` (the extra `zstd`).
         max_document_tokens: text tokens kept of each document, counted in the report.
         on_bad_input: `error` stops and reports, `skip` leaves documents out and counts them, `replace` puts U+FFFD
             where bytes are invalid.
@@ -70,6 +84,8 @@ def build(
         keep_empty: keep documents with an empty text, as a boundary alone.
         allow_duplicates: accept `a.jsonl` beside `a.jsonl.gz`.
         validate: read everything back and compare before returning.
+        append: add the inputs to the corpus that is there, whose index is kept: `headrace.open(version=...)`.
+        overwrite: replace what is there. A corpus goes once the new one is whole.
         on_event: receives progress.
 
     Returns:
@@ -78,7 +94,8 @@ def build(
     Raises:
         SourceError: inputs that are missing or bad; all problems in one, of bad documents the first of many.
         TokenizerError: the tokenizer cannot be loaded, has no boundary, or disagrees with its reference.
-        OutputExistsError: the output holds a corpus, or another build is at work in it.
+        OutputExistsError: the output holds a corpus or an unfinished build of another command (each difference is named),
+            or another build is at work in it.
         BuildError: the work could not be finished.
         CorruptShardError: `validate` found a fault.
     """
@@ -93,6 +110,8 @@ def build(
     )
     if not os.fspath(output):
         raise BuildError("the output is an empty path; wanted a folder")
+    if append and overwrite:
+        raise BuildError("append adds to a corpus and overwrite replaces it; wanted one of the two")
     given = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
     found = discover(
         [os.fspath(item) for item in given],
@@ -110,34 +129,130 @@ def build(
         chunk_tokens=chunk_tokens,
         shard_tokens=shard_tokens,
         max_document_tokens=max_document_tokens,
+        compression=str(parse_compression(compression)),
         on_bad_input=BadInput(on_bad_input).value,
         max_bad=max_bad,
         keep_empty=keep_empty,
     )
-    count = min(workers or default_workers(), len(found.shards))
-    sample = list(sample_texts(found.shards, options.text_field))
-    with OutputFolder(Path(output).absolute()) as folder, ReferenceCheck(loaded, sample) as check:
-        on_event(
-            BuildStarted(
-                output=str(output),
-                source_shards=len(found.shards),
-                input_bytes=sum(shard.size for shard in found.shards),
-                workers=count,
-                tokenizer=loaded.ref.name,
-            )
+    existing: Existing = "append" if append else "overwrite" if overwrite else "resume"
+    with OutputFolder(Path(output).absolute()) as folder:
+        command = BuildPlan.of("build", "", found, options, loaded.ref)
+        work, plan = prepare(
+            folder, command, found, existing=existing, allow_duplicates=allow_duplicates, on_event=on_event
         )
-        engine: Engine = SerialEngine(loaded) if count == 1 else PoolEngine(loaded, count, (folder.lock,))
-        outcomes = _run(engine, found, options, folder.path, _Teller(on_event, started, check))
-        check.finish()
-        manifest = make_manifest(outcomes, loaded, options)
-        if not manifest.total_documents:
-            raise BuildError(nothing_kept(outcomes))
-        extents = [extent for outcome in outcomes for extent in outcome.extents]
-        folder.publish(manifest, extents, loaded.files(), {"root": str(found.root)})
-    _tell_drops(outcomes, on_event)
+        if work.sound:
+            return _nothing_to_do(str(output), work, found, on_event)
+        work.begin(plan)
+        try:
+            made = _make(work, found, options, loaded, workers=workers or default_workers(), on_event=on_event)
+        except BaseException as error:
+            _keep(work, error, found, on_event)
+            raise
     if validate:
         _validate(folder.path)
-    report = closing_report(str(output), manifest, outcomes, time.monotonic() - started)
+    corpus, added, outcomes, resumed = made
+    report = closing_report(str(output), corpus, added, outcomes, resumed=resumed, seconds=time.monotonic() - started)
+    on_event(report)
+    return report
+
+
+def _make(
+    work: Work,
+    found: Discovery,
+    options: ContentOptions,
+    tokenizer: BatchTokenizer,
+    *,
+    workers: int,
+    on_event: Subscriber,
+) -> tuple[Manifest, Manifest, Sequence[ShardOutcome], int]:
+    """Run the jobs that are not finished, and publish.
+
+    Returns:
+        The manifest of the whole corpus, that of what was added, what became of each source shard, and how many of them
+        were finished before.
+    """
+    jobs = work.jobs(found, options)
+    resumed = dict(work.journal.finished)
+    todo = [job for job in jobs if job.shard.index not in resumed]
+    count = max(min(workers, len(todo)), 1)
+    sample = list(sample_texts(found.shards, options.text_field))
+    announcer = Announcer(work.folder.path, _building(work, found, options, tokenizer))
+    with ReferenceCheck(tokenizer, sample) as check:
+        on_event(
+            BuildStarted(
+                output=str(work.folder.path),
+                source_shards=len(todo),
+                input_bytes=sum(job.shard.size for job in todo),
+                workers=count,
+                tokenizer=tokenizer.ref.name,
+            )
+        )
+        teller = Teller(on_event, work.journal, announcer, check, RoomCheck(work.shards, todo))
+        engine: Engine = SerialEngine(tokenizer) if count == 1 else PoolEngine(tokenizer, count, (work.folder.lock,))
+        try:
+            engine.run(todo, teller.progress, teller.outcome, teller.opened, teller.retry)
+            check.finish()
+        except BadDocumentsError as error:
+            raise _with_more(error, found, options, work) from error
+        finally:
+            announcer.stopped()
+    outcomes = [work.journal.finished[job.shard.index] for job in jobs]
+    manifest = make_manifest(outcomes, tokenizer, options)
+    if not manifest.total_documents:
+        raise BuildError(nothing_kept(outcomes))
+    corpus = publish(work, manifest, outcomes, tokenizer, {"root": str(found.root)})
+    _tell_drops(outcomes, on_event)
+    return corpus, manifest, outcomes, len(resumed)
+
+
+def _building(work: Work, found: Discovery, options: ContentOptions, tokenizer: BatchTokenizer) -> Building:
+    finished = work.journal.finished.values()
+    return Building(
+        mode=work.mode,
+        folder=str(work.shards.relative_to(work.folder.path)),
+        base=work.base.fingerprint.hex if work.base else "",
+        dtype=dtype_name_for(tokenizer.vocab_size),
+        vocab_size=tokenizer.vocab_size,
+        boundary_token_id=options.boundary_token_id,
+        chunk_size=options.chunk_tokens,
+        tokenizer=tokenizer.ref,
+        first_index=work.first_index,
+        source_shards=len(found.shards),
+        total_bytes=sum(shard.size for shard in found.shards),
+        input_bytes=sum(source.size for outcome in finished for source in outcome.sources),
+        documents=sum(entry.document_count for outcome in finished for entry in outcome.entries),
+        tokens=sum(entry.token_count for outcome in finished for entry in outcome.entries),
+    )
+
+
+def _keep(work: Work, error: BaseException, found: Discovery, on_event: Subscriber) -> None:
+    """Keep what is finished of a build that failed, and say so."""
+    faulty: list[str] = []
+    if isinstance(error, BadDocumentsError):
+        faulty = [drop.path for drop in error.drops]
+    elif isinstance(error, SourceError):
+        faulty = [file.label for file in found.files if error.summary.startswith(f"{file.label}: ")]
+    # Of a tokenizer that is not what it says, not even finished shards are right.
+    kept = work.abandon(faulty, keep=not isinstance(error, TokenizerError))
+    if kept:
+        on_event(
+            Notice(
+                kind="kept",
+                message=f"{kept} of {len(found.shards)} source shards are finished and stay in {work.folder.path}; the "
+                "same command goes on from there",
+            )
+        )
+
+
+def _nothing_to_do(output: str, work: Work, found: Discovery, on_event: Subscriber) -> BuildFinished:
+    """The report of a command whose corpus is there and whole."""
+    manifest = work.published
+    assert manifest is not None  # noqa: S101  # that is what `sound` says
+    outcomes = tuple(work.journal.finished.values())
+    report = closing_report(output, manifest, manifest, outcomes, resumed=len(found.shards), seconds=0.0)
+    (work.folder.path / BUILDING_NAME).unlink(missing_ok=True)
+    work.remove_leftovers()
+    on_event(Notice(kind="resumed", message="the corpus of this command is there already; its bytes were checked"))
     on_event(report)
     return report
 
@@ -173,72 +288,17 @@ def _tell_drops(outcomes: Sequence[ShardOutcome], on_event: Subscriber) -> None:
                 on_event(Notice(kind="empty", message=f"{source.path}: 0 documents"))
 
 
-class _Teller:
-    """Turns what the engine reports into events."""
-
-    def __init__(self, on_event: Subscriber, started: float, check: ReferenceCheck) -> None:
-        self._tell = on_event
-        self._check = check
-        self._started = started
-        self._counts: dict[int, Counts] = {}
-        self._sums = [0, 0, 0, 0]
-        self.outcomes: dict[int, ShardOutcome] = {}
-
-    def progress(self, index: int, counts: Counts) -> None:
-        self._check.poll()
-        before = self._counts.get(index, (0, 0, 0, 0))
-        self._counts[index] = counts
-        self._sums = [total + new - old for total, new, old in zip(self._sums, counts, before, strict=True)]
-        input_bytes, documents, tokens, text_bytes = self._sums
-        self._tell(
-            Progress(
-                input_bytes=input_bytes,
-                documents=documents,
-                tokens=tokens,
-                text_bytes=text_bytes,
-                seconds=time.monotonic() - self._started,
-            )
-        )
-
-    def outcome(self, outcome: ShardOutcome) -> None:
-        self.outcomes[outcome.index] = outcome
-        for entry in outcome.entries:
-            self._tell(
-                ShardWritten(
-                    shard_id=entry.shard_id,
-                    tokens=entry.token_count,
-                    documents=entry.document_count,
-                    sha256=entry.sha256,
-                )
-            )
-
-
-def _run(
-    engine: Engine, found: Discovery, options: ContentOptions, output: Path, teller: _Teller
-) -> list[ShardOutcome]:
-    """Run all jobs; outcomes in source order."""
-    jobs: list[ShardJob] = []
-    first = 0
-    for shard in found.shards:
-        jobs.append(ShardJob(shard=shard, source=first, options=options, output=output))
-        first += len(shard.files)
-    try:
-        engine.run(jobs, teller.progress, teller.outcome)
-    except BadDocumentsError as error:
-        raise _with_more(error, found, options, teller.outcomes) from error
-    return [teller.outcomes[job.shard.index] for job in jobs]
-
-
-def _with_more(
-    error: BadDocumentsError, found: Discovery, options: ContentOptions, done: dict[int, ShardOutcome]
-) -> BadDocumentsError:
+def _with_more(error: BadDocumentsError, found: Discovery, options: ContentOptions, work: Work) -> BadDocumentsError:
     """The same error with the faults of the sources not yet read, so that one run reports many; in source order."""
     if len(error.drops) > MAX_LISTED:
         return error
     order = {file.label: number for number, file in enumerate(found.files)}
     told = {drop.path for drop in error.drops}
     rest = (
-        shard for shard in found.shards if shard.index not in done and told.isdisjoint(f.label for f in shard.files)
+        shard
+        for shard in found.shards
+        if work.first_index + shard.index not in work.journal.finished
+        and told.isdisjoint(file.label for file in shard.files)
     )
     more, cut = check_sources(rest, options.text_field)
     drops = sorted([*error.drops, *more], key=lambda drop: order[drop.path])

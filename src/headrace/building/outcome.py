@@ -1,13 +1,14 @@
 """From what became of each source shard: the manifest, the closing report, and the error where nothing was kept."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from headrace.building.job import ContentOptions, ShardOutcome
+from headrace.building.plan import manifest_options
 from headrace.errors import MAX_LISTED
 from headrace.events import BuildFinished
-from headrace.manifest import Manifest, dtype_name_for
+from headrace.manifest import Manifest, SourceEntry, dtype_name_for
 from headrace.tokenizers.base import BatchTokenizer
 
 __all__ = ["closing_report", "make_manifest", "nothing_kept"]
@@ -28,47 +29,54 @@ def make_manifest(outcomes: Sequence[ShardOutcome], tokenizer: BatchTokenizer, o
         vocab_size=tokenizer.vocab_size,
         boundary_token_id=options.boundary_token_id,
         tokenizer=tokenizer.ref,
-        options={
-            "bos_token_id": options.bos_token_id,
-            "keep_empty": options.keep_empty,
-            "max_document_tokens": options.max_document_tokens,
-            "on_bad_input": options.on_bad_input,
-            "shard_tokens": options.shard_tokens,
-            "text_field": options.text_field,
-        },
+        options=manifest_options(options),
         sources=tuple(source for outcome in outcomes for source in outcome.sources),
     )
 
 
-def _dropped(outcomes: Sequence[ShardOutcome]) -> dict[str, int]:
+def _dropped(sources: Iterable[SourceEntry]) -> dict[str, int]:
     total: Counter[str] = Counter()
-    for outcome in outcomes:
-        for source in outcome.sources:
-            total.update(source.dropped)
+    for source in sources:
+        total.update(source.dropped)
     return dict(sorted(total.items()))
 
 
 def nothing_kept(outcomes: Sequence[ShardOutcome]) -> str:
     """The message of a build that kept no document."""
-    reasons = ", ".join(f"{count} {reason}" for reason, count in _dropped(outcomes).items())
-    files = [source.path for outcome in outcomes for source in outcome.sources]
+    sources = [source for outcome in outcomes for source in outcome.sources]
+    reasons = ", ".join(f"{count} {reason}" for reason, count in _dropped(sources).items())
+    files = [source.path for source in sources]
     names = ", ".join(files[:MAX_LISTED]) + (" ..." if len(files) > MAX_LISTED else "")
     return f"no documents were kept of {names} ({reasons or '0 documents'}); nothing was published"
 
 
-def closing_report(output: str, manifest: Manifest, outcomes: Sequence[ShardOutcome], seconds: float) -> BuildFinished:
-    """The exact counts of a build."""
+def closing_report(
+    output: str, corpus: Manifest, added: Manifest, outcomes: Sequence[ShardOutcome], *, resumed: int, seconds: float
+) -> BuildFinished:
+    """The exact counts of a build.
+
+    Args:
+        output: the corpus folder.
+        corpus: the manifest of the whole.
+        added: that of what this build has made.
+        outcomes: what became of each source shard.
+        resumed: how many of them were finished by an earlier run.
+        seconds: of this run.
+    """
+    dropped = _dropped(added.sources)
     return BuildFinished(
         output=output,
-        fingerprint=manifest.fingerprint.hex,
-        shards=len(manifest.shards),
-        documents_in=sum(outcome.documents_in for outcome in outcomes),
-        documents=manifest.total_documents,
-        dropped=_dropped(outcomes),
+        fingerprint=corpus.fingerprint.hex,
+        shards=len(added.shards),
+        documents_in=sum(source.documents for source in added.sources) + sum(dropped.values()),
+        documents=added.total_documents,
+        dropped=dropped,
         replaced=sum(outcome.replaced for outcome in outcomes),
         cut_tokens=sum(outcome.cut_tokens for outcome in outcomes),
-        tokens=manifest.total_tokens,
-        boundary_tokens=manifest.total_documents,
+        tokens=sum(entry.token_count for entry in added.shards),
+        boundary_tokens=added.total_documents,
         text_bytes=sum(outcome.text_bytes for outcome in outcomes),
         seconds=seconds,
+        resumed=resumed,
+        total_tokens=corpus.total_tokens,
     )

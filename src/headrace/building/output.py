@@ -1,45 +1,54 @@
-"""The folder that a build fills: its lock, what may already lie in it, and the publishing of the whole."""
+"""The folder that a build fills: its lock, what an earlier build left in it, and the parts of a corpus beside its shards."""
 
 import errno
 import fcntl
-import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from headrace.errors import BuildError, OutputExistsError
+from headrace.in_progress import LOCK
 from headrace.manifest import INDEX_NAME, Manifest
-from headrace.storage.atomic import fsync_file, fsync_folder, write_bytes
+from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.hdf5_corpus import SIDECAR
 from headrace.tokenizers.base import REF_NAME
 
-__all__ = ["DROPPED", "TOKENIZER_FOLDER", "OutputFolder", "publish_corpus", "refuse_foreign_tokenizer"]
+__all__ = [
+    "DROPPED",
+    "TOKENIZER_FOLDER",
+    "OutputFolder",
+    "publish_corpus",
+    "refuse_foreign_tokenizer",
+    "remove_leftovers",
+]
 
 TOKENIZER_FOLDER = "tokenizer"
 """Holds a copy of the tokenizer, so that decoding needs nothing else."""
 PRIVATE = ".headrace"
 DROPPED = Path(PRIVATE) / "dropped"
 """Holds, a file a source shard, the documents that were not kept."""
-_OURS = re.compile(
-    r"\d{6,}-\d{4,}-\d{4,}\.h5|\.+\d{6,}-\d{4,}-\d{4,}\.h5\..*|\." + re.escape(INDEX_NAME) + r"\.\d+\.[0-9a-f]{8}"
-)
-"""What a build that ended before its `shards.json` leaves: shards, whole or partial, and a partial index."""
+_SHARD = r"\d{6,}-\d{4,}-\d{4,}\.h5"
+_OURS = re.compile(rf"{_SHARD}|\.+{_SHARD}\..*|\.(?:building|{re.escape(INDEX_NAME[:-5])})\.json\.\d+\.[0-9a-f]{{8}}")
+"""What a build that ended early leaves: shards, whole or partial, and partial indexes."""
+_LOCK_TRIES, _LOCK_PAUSE = 5, 0.1
+"""`headrace status` holds the lock for a moment."""
 
 
 class OutputFolder:
-    """An output folder held by this build. A context manager: leaving it by an exception removes what was built.
+    """An output folder held by this build. A context manager: leaving it lets go of the folder, and removes it if empty.
 
     Args:
         path: created if it is not there.
 
     Raises:
-        OutputExistsError: there is a corpus or a foreign `tokenizer` in it, or another build is at work there.
+        OutputExistsError: it is a file, or another build is at work there.
         BuildError: it cannot be created or locked.
     """
 
@@ -49,35 +58,27 @@ class OutputFolder:
         self.lock = -1
         """Descriptor of the lock; workers inherit it, so that it is held until the last of them is gone."""
         self._made = False
-        self._made_tokenizer = False
 
     def __enter__(self) -> Self:
-        self._refuse_what_is_there()  # before anything is made in it
+        if self.path.exists() and not self.path.is_dir():
+            raise OutputExistsError(f"{self.path}: is a file; wanted a folder for the corpus")
+        refuse_foreign_tokenizer(self.path)  # before anything is made in it
         self._made = not self.path.exists()
         self._take_lock()
-        try:
-            self._refuse_what_is_there()
-            self._remove_leftovers()
-        except BaseException:
-            os.close(self.lock)
-            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and not (self.path / INDEX_NAME).exists():
-            with suppress(OSError):  # what cannot be removed is no reason to hide what went wrong
-                self._remove_leftovers()
-                if self._made_tokenizer:
-                    shutil.rmtree(self.path / TOKENIZER_FOLDER, ignore_errors=True)
-                shutil.rmtree(self.private, ignore_errors=True)
+        with suppress(OSError):  # what cannot be removed is no reason to hide what went wrong
+            if kind is not None and {entry.name for entry in os.scandir(self.private)} <= {"lock"}:
+                shutil.rmtree(self.private)
                 if self._made:
                     self.path.rmdir()
         os.close(self.lock)
 
     def _take_lock(self) -> None:
-        lock = self.private / "lock"
+        lock = self.path / LOCK
         while True:
             try:
                 self.private.mkdir(parents=True, exist_ok=True)
@@ -96,60 +97,46 @@ class OutputFolder:
             os.close(self.lock)
 
     def _lock_now(self) -> None:
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise OutputExistsError(
-                f"{self.path}: another build is at work there (it holds .headrace/lock); wait for it or end it"
-            ) from error
-        except OSError as error:
-            if error.errno in {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}:
-                raise BuildError(
-                    f"{self.path}: this file system has no locks ({error.strerror}), so two builds could mix; build on "
-                    "a local disk and copy the corpus"
+        for left in reversed(range(_LOCK_TRIES)):
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if left:
+                    time.sleep(_LOCK_PAUSE)
+                    continue
+                raise OutputExistsError(
+                    f"{self.path}: another build is at work there (it holds .headrace/lock); `headrace status` says how "
+                    "far it is: wait for it or end it"
                 ) from error
-            raise
+            except OSError as error:
+                if error.errno in {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}:
+                    raise BuildError(
+                        f"{self.path}: this file system has no locks ({error.strerror}), so two builds could mix; build "
+                        "on a local disk and copy the corpus"
+                    ) from error
+                raise
+            return
 
-    def _refuse_what_is_there(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise OutputExistsError(f"{self.path}: is a file; wanted a folder for the corpus")
-        refuse_foreign_tokenizer(self.path)
-        if (self.path / INDEX_NAME).exists():
-            raise OutputExistsError(
-                f"{self.path}: holds a corpus already ({INDEX_NAME}); choose another folder or remove this one"
-            )
 
-    def _remove_leftovers(self) -> None:
-        for entry in os.scandir(self.path):
-            if _OURS.fullmatch(entry.name):
-                Path(entry.path).unlink(missing_ok=True)
-        shutil.rmtree(self.path / DROPPED, ignore_errors=True)
-        for leftover in self.private.glob(".*"):
-            leftover.unlink(missing_ok=True)
+def remove_leftovers(folder: Path, keep: Collection[str], first_index: int, indexes: Collection[int]) -> None:
+    """Remove what a build that ended early has left.
 
-    def publish(
-        self,
-        manifest: Manifest,
-        extents: Sequence[ShardExtents],
-        tokenizer_files: Mapping[str, bytes],
-        local: Mapping[str, str],
-    ) -> None:
-        """Write everything that goes with the shards, then the manifest: with it the corpus exists.
-
-        Args:
-            manifest: of the shards, which lie in the folder under their final names.
-            extents: of each shard, in order.
-            tokenizer_files: name and content, copied into the corpus.
-            local: what concerns this machine only; never hashed.
-        """
-        self._made_tokenizer = not (self.path / TOKENIZER_FOLDER).exists()
-        write_bytes(self.private / "local.json", json.dumps(dict(local), indent=1).encode())
-        dropped = self.path / DROPPED
-        if dropped.is_dir():
-            for log in dropped.iterdir():
-                fsync_file(log)
-            fsync_folder(dropped)
-        publish_corpus(self.path, manifest, extents, tokenizer_files)
+    Args:
+        folder: of the shards.
+        keep: names of files that stay.
+        first_index: index of the first source shard of this build; what belongs to earlier ones stays.
+        indexes: source shards that are finished, whose lists of dropped documents stay.
+    """
+    for entry in os.scandir(folder):
+        if _OURS.fullmatch(entry.name) and entry.name not in keep:
+            Path(entry.path).unlink(missing_ok=True)
+    for leftover in (folder / PRIVATE).glob(".*"):
+        leftover.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        for log in os.scandir(folder / DROPPED):
+            index = int(log.name.partition("-")[0]) if log.name[:6].isdigit() else -1
+            if index >= first_index and index not in indexes:
+                Path(log.path).unlink(missing_ok=True)
 
 
 def refuse_foreign_tokenizer(output: Path) -> None:

@@ -42,6 +42,9 @@ def build(
         int | None, typer.Option(min=1, help="End a shard with the first document that reaches this many tokens.")
     ] = None,
     chunk_tokens: Annotated[int, typer.Option(min=1, help="Tokens a chunk of a shard.")] = 65536,
+    compression: Annotated[
+        str, typer.Option(metavar="none|gzip[:LEVEL]|zstd[:LEVEL]", help="Of the tokens on disk.")
+    ] = "none",
     max_document_tokens: Annotated[
         int | None, typer.Option(min=1, help="Text tokens kept of a document; what is cut is counted.")
     ] = None,
@@ -64,14 +67,23 @@ def build(
     validate: Annotated[
         bool, typer.Option("--validate", help="Read everything back and compare its hashes before ending.")
     ] = False,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add the inputs to the corpus that is there; its old index is kept.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what is there; a corpus goes once the new one is whole.")
+    ] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="Write events to stdout as JSON lines.")] = False,
     max_reported: Annotated[int, typer.Option(min=0, help="Places listed at most.")] = 20,
 ) -> None:
     """Tokenize documents into a verified, sharded corpus.
 
     Reads JSON lines (one document a line) and text files (one document a file), plain or compressed. Nothing appears
-    under shards.json before all of it is whole.
+    under shards.json before all of it is whole. After a failure, a kill or ^C the same command goes on from what is
+    finished.
     """
+    if append and overwrite:
+        raise typer.BadParameter("--append adds to a corpus and --overwrite replaces it; give one of the two")
     from headrace.building.build import build as build_corpus  # noqa: PLC0415  # heavy; not for --help
 
     settings.max_reported = max_reported
@@ -88,12 +100,15 @@ def build(
             workers=workers,
             chunk_tokens=chunk_tokens,
             shard_tokens=shard_tokens,
+            compression=compression,
             max_document_tokens=max_document_tokens,
             on_bad_input=on_bad_input,
             max_bad=max_bad,
             keep_empty=keep_empty,
             allow_duplicates=allow_duplicates,
             validate=validate,
+            append=append,
+            overwrite=overwrite,
             on_event=JsonLines() if json_lines else display,
         )
     if not json_lines:

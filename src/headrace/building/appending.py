@@ -1,0 +1,87 @@
+"""Adding sources to a corpus that is there: what must agree, and what keeps the old one open."""
+
+import re
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from headrace.building.plan import BuildPlan, PlannedSource
+from headrace.errors import OutputExistsError
+from headrace.manifest import INDEX_NAME, Append, Manifest
+from headrace.storage.atomic import write_bytes
+from headrace.storage.hdf5_corpus import SIDECAR
+
+__all__ = ["VERSIONS", "appended_manifest", "appended_plan", "first_free_index", "keep_version", "refuse_other_corpus"]
+
+VERSIONS = Path(".headrace") / "versions"
+"""Holds the indexes of the corpus as it was before each append, by their fingerprints."""
+_INDEX = re.compile(r"(\d{6,})-\d{4,}-\d{4,}")
+_SHARED = ("boundary_token_id", "chunk_tokens", "bos_token_id")
+"""Options that hold for a corpus as a whole."""
+
+
+def refuse_other_corpus(path: Path, manifest: Manifest, plan: BuildPlan) -> None:
+    """Refuse to mix what one corpus cannot hold.
+
+    Raises:
+        OutputExistsError: another tokenizer, boundary or chunk size, or a corpus that does not say.
+    """
+    if manifest.version == 1 or manifest.tokenizer is None:
+        raise OutputExistsError(f"{path}: does not say which tokenizer wrote it, so nothing can be appended safely")
+    made = BuildPlan.of_manifest(manifest)
+    options = {name: plan.options.get(name) for name in _SHARED}
+    mine = replace(made, options={name: made.options.get(name) for name in _SHARED}, sources=())
+    problems = mine.differences(replace(plan, mode="build", base="", options=options, sources=()))
+    if problems:
+        raise OutputExistsError(f"{path}: cannot be appended to by this command", problems=problems)
+
+
+def appended_plan(manifest: Manifest) -> BuildPlan | None:
+    """The plan of the last append; None where there was none."""
+    if not manifest.appends:
+        return None
+    last = manifest.appends[-1]
+    sources = (PlannedSource(source.path, source.size, "", 0) for source in manifest.sources[last.sources :])
+    made = BuildPlan.of_manifest(manifest)
+    options = {name: made.options[name] for name in ("boundary_token_id", "chunk_tokens")}
+    return BuildPlan(
+        mode="append",
+        base=last.base,
+        options={**last.options, **options},
+        tokenizer=made.tokenizer,
+        sources=tuple(sources),
+    )
+
+
+def first_free_index(base: Manifest) -> int:
+    """Index of the first source shard that is added: a function of the manifest alone, beyond all that were used."""
+    used = [int(found[1]) for entry in base.shards if (found := _INDEX.fullmatch(entry.shard_id))]
+    return max([len(base.sources), *(index + 1 for index in used)])
+
+
+def appended_manifest(base: Manifest, added: Manifest) -> Manifest:
+    """The manifest of a corpus and what was added to it.
+
+    Args:
+        base: the corpus.
+        added: the new shards and sources; the shards' `source` counts the base's, their `global_start` does not.
+    """
+    shards = [replace(entry, global_start=entry.global_start + base.total_tokens) for entry in added.shards]
+    append = Append(
+        base=base.fingerprint.hex, sources=len(base.sources), shards=len(base.shards), options=added.options
+    )
+    return replace(
+        base,
+        shards=(*base.shards, *shards),
+        sources=(*base.sources, *added.sources),
+        appends=(*base.appends, append),
+    )
+
+
+def keep_version(folder: Path, base: Manifest) -> None:
+    """Keep a corpus' index and extents under its fingerprint, so that runs which began on it can go on."""
+    name = base.fingerprint.hex
+    (folder / VERSIONS).mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):  # derived anew where it is missing
+        write_bytes(folder / VERSIONS / f"{name}.extents.bin", (folder / SIDECAR).read_bytes())
+    write_bytes(folder / VERSIONS / f"{name}.json", (folder / INDEX_NAME).read_bytes())

@@ -1,0 +1,148 @@
+"""What a build has finished so far, on disk, so that the same command can go on from there.
+
+The journal (`.headrace/journal.jsonl`) begins with the plan: everything that makes a command "the same". Each source shard
+adds a row once its files are whole on disk. After publishing it stays, its rows in order.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from headrace.building.job import ShardOutcome
+from headrace.building.plan import BuildPlan, PlannedSource
+from headrace.errors import ManifestError
+from headrace.in_progress import entries_of, journal_rows
+from headrace.manifest import SourceEntry, TokenizerRef
+from headrace.sources import Drop
+from headrace.storage.atomic import write_bytes
+
+__all__ = ["Journal"]
+
+_SYNC_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Journal:
+    """The journal of the shards in a folder."""
+
+    path: Path
+    before: bytes = b""
+    """Rows of the builds that were published before this one."""
+    plan: BuildPlan | None = None
+    finished: dict[int, ShardOutcome] = field(default_factory=dict[int, ShardOutcome])
+    faulty: frozenset[str] = frozenset()
+    """Labels of sources with bad documents, which stopped the build."""
+    _synced: float = 0.0
+
+    @classmethod
+    def load(cls, path: Path) -> "Journal":
+        """Read what an earlier run has left; an empty journal where there is none, or it makes no sense."""
+        journal = cls(path)
+        try:
+            for kind, value in journal_rows(path):
+                if kind == "plan":
+                    journal.publish()
+                    journal.plan = _plan_of(value)
+                elif kind == "finished":
+                    outcome = _outcome_of(value, name=str(path))
+                    journal.finished[outcome.index] = outcome
+                elif kind == "faulty":
+                    journal.faulty |= frozenset(map(str, value))
+        except (ManifestError, KeyError, TypeError, ValueError):
+            return cls(path)
+        return journal
+
+    def publish(self) -> None:
+        """Count what is recorded so far as published: what is begun from now on adds to it."""
+        if self.plan is not None:
+            self.before += self._rows()
+        self.plan, self.finished, self.faulty = None, {}, frozenset()
+
+    def begin(self, plan: BuildPlan) -> None:
+        """Write the plan and what is finished, in order of the source shards."""
+        self.plan = plan
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.record()
+
+    def record(self) -> None:
+        """Write all rows anew, in order of the source shards, however they were finished."""
+        write_bytes(self.path, self.before + self._rows())
+
+    def move(self, path: Path) -> None:
+        """Go on at another place, as the journal of a first build."""
+        if self.plan is not None:
+            self.plan = replace(self.plan, mode="build")
+        self.path = path
+        self.record()
+
+    def _rows(self) -> bytes:
+        assert self.plan is not None  # noqa: S101  # begun or loaded
+        rows: list[Mapping[str, Any]] = [{"plan": asdict(self.plan)}]
+        rows += [{"finished": _row_of(self.finished[index])} for index in sorted(self.finished)]
+        return b"".join(map(_line, rows))
+
+    def restore(self) -> None:
+        """Leave what was published before, and nothing of this build."""
+        if self.before:
+            write_bytes(self.path, self.before)
+        else:
+            self.path.unlink(missing_ok=True)
+
+    def finish(self, outcome: ShardOutcome) -> None:
+        """Record a source shard whose files are whole on disk."""
+        self.finished[outcome.index] = outcome
+        self._append({"finished": _row_of(outcome)})
+
+    def blame(self, labels: Sequence[str]) -> None:
+        """Record sources that the user is asked to mend, so that they may change."""
+        self._append({"faulty": sorted(set(labels))})
+
+    def _append(self, row: Mapping[str, Any]) -> None:
+        with self.path.open("ab") as file:
+            file.write(_line(row))
+            file.flush()
+            # A row that a crash of the machine loses costs one source shard; waiting each time would cost more.
+            if time.monotonic() - self._synced > _SYNC_SECONDS:
+                os.fsync(file.fileno())
+                self._synced = time.monotonic()
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, sort_keys=True).encode() + b"\n"  # ASCII: file names that are no UTF-8 are escaped
+
+
+def _plan_of(row: dict[str, Any]) -> BuildPlan:
+    tokenizer = row["tokenizer"] and TokenizerRef(**row["tokenizer"])
+    sources = tuple(PlannedSource(**source) for source in row["sources"])
+    return BuildPlan(mode=row["mode"], base=row["base"], options=row["options"], tokenizer=tokenizer, sources=sources)
+
+
+def _row_of(outcome: ShardOutcome) -> dict[str, Any]:
+    return {
+        "index": outcome.index,
+        "entries": [asdict(entry) for entry in outcome.entries],
+        "sources": [{**asdict(source), "dropped": dict(source.dropped)} for source in outcome.sources],
+        "documents_in": outcome.documents_in,
+        "replaced": outcome.replaced,
+        "cut_tokens": outcome.cut_tokens,
+        "text_bytes": outcome.text_bytes,
+        "drops": [asdict(drop) for drop in outcome.drops],
+    }
+
+
+def _outcome_of(row: dict[str, Any], *, name: str) -> ShardOutcome:
+    return ShardOutcome(
+        index=row["index"],
+        entries=entries_of(row["entries"], name=name),
+        extents=(),
+        sources=tuple(SourceEntry(**source) for source in row["sources"]),
+        documents_in=row["documents_in"],
+        replaced=row["replaced"],
+        cut_tokens=row["cut_tokens"],
+        text_bytes=row["text_bytes"],
+        drops=tuple(Drop(**drop) for drop in row["drops"]),
+    )

@@ -1,0 +1,85 @@
+"""The last step of a build: everything that goes with the shards, then the index, with which the corpus exists."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from headrace.building.appending import VERSIONS, appended_manifest, keep_version
+from headrace.building.job import ShardOutcome
+from headrace.building.output import DROPPED, publish_corpus
+from headrace.building.replacing import put_in_place, remove_old
+from headrace.building.work import NEXT, Work
+from headrace.in_progress import BUILDING_NAME, JOURNAL
+from headrace.manifest import Manifest, ShardEntry
+from headrace.storage.atomic import fsync_file, fsync_folder, write_bytes
+from headrace.storage.extents import ShardExtents
+from headrace.storage.hdf5_corpus import SIDECAR, checked_layout, extents_of, load_table
+from headrace.tokenizers.base import BatchTokenizer
+
+__all__ = ["publish"]
+
+
+def publish(
+    work: Work, added: Manifest, outcomes: Sequence[ShardOutcome], tokenizer: BatchTokenizer, local: Mapping[str, str]
+) -> Manifest:
+    """Publish the new shards, as a corpus or as a part of one.
+
+    Args:
+        work: whose shards are all finished.
+        added: the manifest of the new shards alone.
+        outcomes: what became of each source shard, in order.
+        tokenizer: the corpus keeps its files.
+        local: what concerns this machine only; never hashed.
+
+    Returns:
+        The manifest of the whole corpus.
+    """
+    corpus = work.folder.path
+    extents = [extent for outcome in outcomes for extent in _extents(work.shards, outcome)]
+    _sync_logs(work.shards / DROPPED)
+    write_bytes(corpus / ".headrace" / "local.json", json.dumps(dict(local), indent=1).encode())
+    if work.mode == "overwrite":
+        _replace(work, added, extents, tokenizer)
+        manifest = added
+    elif work.base is not None:
+        work.journal.record()
+        manifest = appended_manifest(work.base, added)
+        extents = [*_base_extents(corpus, work.base), *extents]
+        keep_version(corpus, work.base)
+        publish_corpus(corpus, manifest, extents, {})
+    else:
+        work.journal.record()
+        manifest = added
+        publish_corpus(corpus, manifest, extents, tokenizer.files())
+    (corpus / BUILDING_NAME).unlink(missing_ok=True)
+    return manifest
+
+
+def _replace(work: Work, manifest: Manifest, extents: Sequence[ShardExtents], tokenizer: BatchTokenizer) -> None:
+    """Put a new corpus in the place of the one that is there."""
+    corpus = work.folder.path
+    old = put_in_place(corpus, work.shards, manifest)
+    # Of this corpus an append may be made, or the same command be repeated without --overwrite.
+    work.journal.move(corpus / JOURNAL)
+    publish_corpus(corpus, manifest, extents, tokenizer.files())
+    remove_old(corpus, old, (NEXT, VERSIONS))
+
+
+def _extents(folder: Path, outcome: ShardOutcome) -> Sequence[ShardExtents]:
+    return outcome.extents or [_extents_of(folder, entry) for entry in outcome.entries]
+
+
+def _extents_of(folder: Path, entry: ShardEntry) -> ShardExtents:
+    return extents_of(checked_layout(folder / entry.path, entry))
+
+
+def _base_extents(corpus: Path, base: Manifest) -> Sequence[ShardExtents]:
+    table = load_table(corpus / SIDECAR, base.fingerprint.hex)
+    return table.parts() if table else [_extents_of(corpus, entry) for entry in base.shards]
+
+
+def _sync_logs(folder: Path) -> None:
+    if folder.is_dir():
+        for log in folder.iterdir():
+            fsync_file(log)
+        fsync_folder(folder)

@@ -1,0 +1,94 @@
+"""Replacing a corpus by a new one of other content, so that at every moment the old one opens or the new one.
+
+Shards of both have the same names. So the old ones get second names first, under which the old index then lists them; the
+new ones take the names over; the new index replaces the old one; the old shards go last. Whatever ends this early, it can
+be done again from the beginning: the new shards keep their own names until the end.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from headrace.building.output import DROPPED
+from headrace.errors import OutputExistsError
+from headrace.manifest import INDEX_NAME, Manifest, read_manifest, shard_candidates
+from headrace.storage.atomic import fresh_name, fsync_folder, write_bytes
+
+__all__ = ["put_in_place", "remove_old"]
+
+OLD = Path(".headrace") / "old"
+"""Where the old shards have their second names."""
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV, errno.ENOSYS}
+
+
+def put_in_place(corpus: Path, shards: Path, manifest: Manifest) -> set[Path]:
+    """Give the new shards their final names, the old corpus staying whole under its own index.
+
+    Args:
+        corpus: the folder, which holds a corpus.
+        shards: folder of the new shards.
+        manifest: of the new shards.
+
+    Returns:
+        Files of the old corpus that are not of the new one, to be removed once that is published.
+    """
+    old = read_manifest(corpus)
+    names = {entry.path for entry in manifest.shards}
+    moved = _set_aside(corpus, old, names)
+    for name in sorted(names):
+        _link(shards / name, corpus / name)
+    shutil.rmtree(corpus / DROPPED, ignore_errors=True)
+    if (shards / DROPPED).is_dir():
+        shutil.copytree(shards / DROPPED, corpus / DROPPED)
+    fsync_folder(corpus)
+    files = (path for entry in old.shards for path in shard_candidates(corpus / INDEX_NAME, old, entry))
+    inside = {path for path in files if path.parent == corpus and path.name not in names}
+    return inside | moved
+
+
+def remove_old(corpus: Path, files: Iterable[Path], folders: Sequence[Path]) -> None:
+    """Remove what the new corpus has replaced; `folders` are relative to it."""
+    for path in files:
+        with suppress(OSError):  # what stays does no harm
+            path.unlink()
+    for folder in (OLD, *folders):
+        shutil.rmtree(corpus / folder, ignore_errors=True)
+
+
+def _set_aside(corpus: Path, old: Manifest, names: set[str]) -> set[Path]:
+    """Let the old index list its shards under second names, where the new ones need theirs."""
+    taken = [entry for entry in old.shards if entry.path in names]
+    if not taken:
+        return set()
+    if old.version == 1:
+        raise OutputExistsError(f"{corpus}: holds a corpus of version 1 with shards named as ours; build elsewhere")
+    (corpus / OLD).mkdir(parents=True, exist_ok=True)
+    moved: set[Path] = set()
+    for entry in taken:
+        with suppress(FileNotFoundError):  # the old corpus was not whole
+            _link(corpus / entry.path, corpus / OLD / entry.path)
+        moved.add(corpus / OLD / entry.path)
+    fsync_folder(corpus / OLD)
+    placed = [replace(entry, path=str(OLD / entry.path)) if entry.path in names else entry for entry in old.shards]
+    write_bytes(corpus / INDEX_NAME, replace(old, shards=tuple(placed)).to_json())
+    return moved
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file a second name, replacing what has it; a copy where the file system knows one name only."""
+    fresh = fresh_name(target)
+    try:
+        try:
+            os.link(source, fresh)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            shutil.copyfile(source, fresh)
+        fresh.replace(target)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,65 @@
+"""Whether the disk will hold the corpus: an estimate from what the first of the input became."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from headrace.building.job import ShardJob
+from headrace.errors import BuildError
+
+__all__ = ["RoomCheck"]
+
+_AFTER_BYTES = 100_000_000
+"""Input that is read before the estimate."""
+_EXPANSION = 4
+"""How much larger compressed input is taken to be, where none of it was read yet."""
+
+
+class RoomCheck:
+    """Stops a build early that would fill the disk, once 100 MB of its input are read.
+
+    Args:
+        folder: of the new shards.
+        jobs: the source shards to do.
+    """
+
+    def __init__(self, folder: Path, jobs: Sequence[ShardJob]) -> None:
+        self._folder = folder
+        self._sizes = {job.shard.index: job.shard.size for job in jobs}
+        self._packed = {job.shard.index: job.shard.files[0].compression is not None for job in jobs}
+        self._before = _bytes_in(folder)
+        self._due = sum(self._sizes.values()) > _AFTER_BYTES
+
+    def look(self, read: Mapping[int, int]) -> None:
+        """Judge, when it is time to; once.
+
+        Args:
+            read: input bytes read of each source shard so far.
+
+        Raises:
+            BuildError: the rest will need more than is free.
+        """
+        if not self._due or sum(read.values()) < _AFTER_BYTES:
+            return
+        self._due = False
+        written = _bytes_in(self._folder) - self._before
+        needed = int(written * self._left(read))
+        disk = os.statvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize
+        if needed > free:
+            raise BuildError(
+                f"{self._folder}: the disk will not hold the corpus: by the first {sum(read.values()) / 1e6:,.0f} MB of "
+                f"input, the rest needs about {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free; make room, or "
+                "build elsewhere"
+            )
+
+    def _left(self, read: Mapping[int, int]) -> float:
+        """Input still to be read over input read, in decompressed bytes as far as they can be told."""
+        weights = {True: _EXPANSION, False: 1}
+        done = sum(count * weights[self._packed[index]] for index, count in read.items())
+        rest = sum((size - read.get(index, 0)) * weights[self._packed[index]] for index, size in self._sizes.items())
+        return max(rest, 0) / done
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file() and ".h5" in entry.name)

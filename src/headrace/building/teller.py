@@ -1,0 +1,76 @@
+"""What the engine reports, turned into events, the journal and `building.json`."""
+
+import time
+from pathlib import Path
+
+from headrace.building.announce import Announcer
+from headrace.building.check import ReferenceCheck
+from headrace.building.engine import Counts
+from headrace.building.job import ShardOutcome
+from headrace.building.journal import Journal
+from headrace.building.room import RoomCheck
+from headrace.events import Notice, Progress, ShardWritten, Subscriber
+
+__all__ = ["Teller"]
+
+
+class Teller:
+    """Receives the engine's calls, in this process.
+
+    Args:
+        on_event: the user's subscriber.
+        journal: records what is finished before anybody hears of it.
+        announcer: keeps `building.json`.
+        check: of the tokenizer; its findings stop the build.
+        room: likewise, of the disk.
+    """
+
+    def __init__(
+        self, on_event: Subscriber, journal: Journal, announcer: Announcer, check: ReferenceCheck, room: RoomCheck
+    ) -> None:
+        self._tell = on_event
+        self._journal = journal
+        self._announcer = announcer
+        self._check = check
+        self._room = room
+        self._started = time.monotonic()
+        self._counts: dict[int, Counts] = {}
+        self._sums = [0, 0, 0, 0]
+
+    def progress(self, index: int, counts: Counts) -> None:
+        """A source shard's running counts."""
+        self._check.poll()
+        before = self._counts.get(index, (0, 0, 0, 0))
+        self._counts[index] = counts
+        self._sums = [total + new - old for total, new, old in zip(self._sums, counts, before, strict=True)]
+        input_bytes, documents, tokens, text_bytes = self._sums
+        seconds = time.monotonic() - self._started
+        self._tell(
+            Progress(
+                input_bytes=input_bytes, documents=documents, tokens=tokens, text_bytes=text_bytes, seconds=seconds
+            )
+        )
+        self._announcer.progress(input_bytes, documents, tokens, seconds)
+        self._room.look({index: counts[0] for index, counts in self._counts.items()})
+
+    def opened(self, index: int, roll: int, path: Path) -> None:
+        """A shard was begun."""
+        self._announcer.opened(index, roll, path)
+
+    def outcome(self, outcome: ShardOutcome) -> None:
+        """A source shard is finished."""
+        self._journal.finish(outcome)
+        self._announcer.finished(outcome.index)
+        for entry in outcome.entries:
+            self._tell(
+                ShardWritten(
+                    shard_id=entry.shard_id,
+                    tokens=entry.token_count,
+                    documents=entry.document_count,
+                    sha256=entry.sha256,
+                )
+            )
+
+    def retry(self, message: str) -> None:
+        """A worker died, and its source shard is tried once more."""
+        self._tell(Notice(kind="retried", message=message))

@@ -1,0 +1,316 @@
+"""What a build has to do in its output folder: everything, or what an earlier run of the same command has not finished."""
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from headrace.building.appending import appended_plan, first_free_index, refuse_other_corpus
+from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
+from headrace.building.journal import Journal
+from headrace.building.output import DROPPED, OutputFolder, remove_leftovers
+from headrace.building.plan import BuildPlan
+from headrace.errors import ManifestError, OutputExistsError, Problem
+from headrace.events import Notice, Subscriber
+from headrace.in_progress import BUILDING_NAME, JOURNAL, Mode
+from headrace.manifest import INDEX_NAME, Manifest, locate_shards, read_manifest
+from headrace.sources import Discovery, SourceFile
+from headrace.verify import verify_shards
+
+__all__ = ["NEXT", "Existing", "Work", "prepare"]
+
+NEXT = Path(".headrace") / "next"
+"""Where the shards of an `--overwrite` lie until they replace the corpus that is there."""
+Existing = Literal["resume", "append", "overwrite"]
+"""What to do about an output that is there already."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """A build's place in its output folder."""
+
+    folder: OutputFolder
+    mode: Mode
+    journal: Journal
+    base: Manifest | None = None
+    """The corpus that is appended to."""
+    published: Manifest | None = None
+    """The corpus that this very command has published before, where it has."""
+    sound: bool = False
+    """Whether that is whole on disk, so that nothing is left to do."""
+
+    @property
+    def shards(self) -> Path:
+        """Folder of the new shards."""
+        return self.folder.path / NEXT if self.mode == "overwrite" else self.folder.path
+
+    @property
+    def first_index(self) -> int:
+        """Index of the first new source shard."""
+        return first_free_index(self.base) if self.base else 0
+
+    @property
+    def first_source(self) -> int:
+        """Index of the first new source file in the manifest."""
+        return len(self.base.sources) if self.base else 0
+
+    def jobs(self, found: Discovery, options: ContentOptions) -> list[ShardJob]:
+        """All source shards, in order, the finished ones included."""
+        jobs: list[ShardJob] = []
+        source = self.first_source
+        for shard in found.shards:
+            placed = replace(shard, index=self.first_index + shard.index)
+            jobs.append(ShardJob(shard=placed, source=source, options=options, output=self.shards))
+            source += len(shard.files)
+        return jobs
+
+    def begin(self, plan: BuildPlan) -> None:
+        """Remove leftovers, and write down what is built and what of it is finished."""
+        (self.shards / DROPPED.parent).mkdir(parents=True, exist_ok=True)
+        self.remove_leftovers()
+        self.journal.begin(plan)
+
+    def remove_leftovers(self) -> None:
+        """Remove what an earlier run has left half done."""
+        keep = {entry.path for outcome in self.journal.finished.values() for entry in outcome.entries}
+        for manifest in (self.base, self.published):  # these go on being served
+            keep |= {Path(entry.path).name for entry in manifest.shards} if manifest else set()
+        remove_leftovers(self.shards, keep, self.first_index, set(self.journal.finished))
+
+    def abandon(self, faulty: Sequence[str] = (), *, keep: bool = True) -> int:
+        """After a failure: keep the source shards that are finished; if there are none, leave the folder as it was.
+
+        Args:
+            faulty: labels of sources that the user is asked to mend.
+            keep: whether what is finished can be trusted.
+
+        Returns:
+            How many source shards were kept.
+        """
+        if not keep or not any(outcome.entries for outcome in self.journal.finished.values()):
+            self.journal.finished.clear()
+        finished = len(self.journal.finished)
+        with suppress(OSError):  # what cannot be removed is no reason to hide what went wrong
+            self.remove_leftovers()
+            if finished and faulty:
+                self.journal.blame(faulty)
+            elif not finished:
+                (self.folder.path / BUILDING_NAME).unlink(missing_ok=True)
+                self.journal.restore()
+                (self.shards / DROPPED).rmdir()  # empty now, unless there was a corpus before
+        if not finished and self.mode == "overwrite":
+            shutil.rmtree(self.shards, ignore_errors=True)
+        return finished
+
+
+def prepare(
+    folder: OutputFolder,
+    plan: BuildPlan,
+    found: Discovery,
+    *,
+    existing: Existing,
+    allow_duplicates: bool = False,
+    on_event: Subscriber,
+) -> tuple[Work, BuildPlan]:
+    """Look at what is in the output, and compare it with the command.
+
+    Args:
+        folder: held.
+        plan: of the command, as a first build.
+        found: its inputs.
+        existing: what to do about what is there.
+        allow_duplicates: append files that are in the corpus already.
+        on_event: is told what is kept and what is done again.
+
+    Returns:
+        The work, and its plan.
+
+    Raises:
+        OutputExistsError: there is a corpus, or an unfinished build, of another command; each difference is named.
+    """
+    manifest = _published(folder, existing)
+    if existing == "append":
+        work, plan = _append(folder, manifest, plan, found, allow_duplicates=allow_duplicates)
+    elif existing == "overwrite" and manifest is not None:
+        work = Work(folder=folder, mode="overwrite", journal=Journal.load(folder.path / NEXT / JOURNAL))
+        plan = replace(plan, mode="overwrite")
+    else:
+        work = Work(folder=folder, mode="build", journal=Journal.load(folder.path / JOURNAL), published=manifest)
+    if work.published is not None:
+        _compare_published(work, plan, found, on_event)
+    elif work.journal.plan is not None:
+        _compare_unfinished(work, plan, found, discard=existing == "overwrite", on_event=on_event)
+    return work, plan
+
+
+def _published(folder: OutputFolder, existing: Existing) -> Manifest | None:
+    index = folder.path / INDEX_NAME
+    if not index.exists():
+        if existing == "append":
+            raise OutputExistsError(
+                f"{folder.path}: there is no corpus to append to (no {INDEX_NAME}); build it first, without --append"
+            )
+        return None
+    try:
+        return read_manifest(index)
+    except ManifestError as error:
+        if existing == "overwrite":
+            return None  # nothing that could be opened is lost
+        raise OutputExistsError(
+            f"{folder.path}: holds a corpus already, whose {INDEX_NAME} cannot be used; --overwrite replaces it",
+            problems=error.problems or [Problem(INDEX_NAME, error.summary)],
+        ) from error
+
+
+def _append(
+    folder: OutputFolder, manifest: Manifest | None, plan: BuildPlan, found: Discovery, *, allow_duplicates: bool
+) -> tuple[Work, BuildPlan]:
+    assert manifest is not None  # noqa: S101  # `_published` saw to it
+    refuse_other_corpus(folder.path, manifest, plan)
+    journal = Journal.load(folder.path / JOURNAL)
+    base = manifest.fingerprint.hex
+    unfinished = journal.plan is not None and journal.plan.mode == "append" and journal.plan.base == base
+    if not unfinished:
+        journal.publish()
+    last = appended_plan(manifest)
+    if last is not None and not unfinished and not allow_duplicates:
+        again = replace(plan, mode="append", base=last.base)
+        if not last.differences(again) and not _changed(found.files, last, _hashes(manifest)[-len(last.sources) :]):
+            return Work(folder=folder, mode="append", journal=journal, published=manifest), again
+    if not allow_duplicates:
+        _refuse_known_files(folder.path, manifest, found.files)
+    return Work(folder=folder, mode="append", journal=journal, base=manifest), replace(plan, mode="append", base=base)
+
+
+def _refuse_known_files(path: Path, manifest: Manifest, files: Sequence[SourceFile]) -> None:
+    """Refuse files whose bytes are in the corpus already; only those of an equal size are read for it."""
+    known = {(source.size, source.sha256): source.path for source in manifest.sources if source.size}
+    sizes = {size for size, _ in known}
+    same = [(file.label, known.get((file.size, _sha256(file.path)))) for file in files if file.size in sizes]
+    problems = [Problem(label, f"is in the corpus already, as {name}") for label, name in same if name]
+    if problems:
+        raise OutputExistsError(
+            f"{path}: {len(problems)} of {len(files)} inputs would be in the corpus twice; leave them out, or give "
+            "--allow-duplicates",
+            problems=problems,
+        )
+
+
+def _compare_published(work: Work, plan: BuildPlan, found: Discovery, on_event: Subscriber) -> None:
+    """Refuse a corpus of another command; of this one, keep what is whole on disk."""
+    manifest = work.published
+    assert manifest is not None  # noqa: S101  # the caller's condition
+    journal = work.journal
+    if work.mode == "build":
+        made = BuildPlan.of_manifest(manifest)
+        problems = made.differences(plan)
+        if manifest.appends:
+            problems.append(Problem("appends", f"{len(manifest.appends)} were made since"))
+        if journal.plan is not None and not journal.plan.differences(plan):
+            made = journal.plan  # knows when the sources were last modified
+        problems = problems or _changed(found.files, made, _hashes(manifest))
+        if problems:
+            raise OutputExistsError(
+                f"{work.folder.path}: holds a corpus already ({INDEX_NAME}), not of this command; choose another folder, "
+                "--append to it, or replace it by --overwrite",
+                problems=problems,
+            )
+    entries, _ = locate_shards(work.folder.path / INDEX_NAME, manifest)
+    bad = {report.shard_id for report in verify_shards(entries, manifest=manifest) if not report.ok}
+    work.sound = not bad
+    if work.sound:
+        return
+    if work.mode == "append":
+        raise OutputExistsError(
+            f"{work.folder.path}: this append is in the corpus already, but not all shards are whole; see `headrace "
+            "verify`, and build the corpus again with --overwrite"
+        )
+    whole = {replace(entry, global_start=0) for entry in manifest.shards if entry.shard_id not in bad}
+    for index, outcome in list(journal.finished.items()):
+        if not whole.issuperset(outcome.entries):
+            del journal.finished[index]
+    on_event(
+        Notice(
+            kind="resumed",
+            message=f"the corpus is there, but not whole: {len(found.shards) - len(journal.finished)} of "
+            f"{len(found.shards)} source shards are built again",
+        )
+    )
+
+
+def _compare_unfinished(work: Work, plan: BuildPlan, found: Discovery, *, discard: bool, on_event: Subscriber) -> None:
+    """Go on with an earlier run of the same command, keeping what it has finished and what is whole on disk."""
+    journal = work.journal
+    assert journal.plan is not None  # noqa: S101  # the caller's condition
+    problems = journal.plan.differences(plan, journal.faulty)
+    problems = problems or _changed(found.files, journal.plan, list(_finished_hashes(work, found)))
+    if problems and discard:
+        journal.finished.clear()
+        return
+    if problems:
+        raise OutputExistsError(
+            f"{work.folder.path}: holds an unfinished build of another command ({len(journal.finished)} of "
+            f"{len(journal.plan.sources)} sources done); repeat that command, choose another folder, or start over with "
+            "--overwrite",
+            problems=problems,
+        )
+    found_count = len(journal.finished)
+    for index, reason in _not_whole(work):
+        del journal.finished[index]
+        on_event(Notice(kind="resumed", message=f"source shard {index} is built again: {reason}"))
+    if found_count:
+        on_event(
+            Notice(
+                kind="resumed",
+                message=f"{len(journal.finished)} of {len(found.shards)} source shards are finished already; their bytes "
+                "were checked",
+            )
+        )
+
+
+def _not_whole(work: Work) -> Iterator[tuple[int, str]]:
+    """Source shards that the journal calls finished, whose files are not as it says."""
+    finished = sorted(work.journal.finished.items())
+    entries = [
+        replace(entry, path=str(work.shards / entry.path)) for _, outcome in finished for entry in outcome.entries
+    ]
+    reports = {report.shard_id: report for report in verify_shards(entries)}
+    for index, outcome in finished:
+        bad = [reports[entry.shard_id] for entry in outcome.entries if not reports[entry.shard_id].ok]
+        if bad:
+            yield index, str(bad[0].fault)
+        elif _lacks_log(work, outcome):
+            yield index, "the list of its dropped documents is gone"
+
+
+def _lacks_log(work: Work, outcome: ShardOutcome) -> bool:
+    log = work.shards / DROPPED / f"{outcome.index:06d}-0000.jsonl"
+    return any(source.dropped for source in outcome.sources) and not log.is_file()
+
+
+def _hashes(manifest: Manifest) -> list[str]:
+    return [source.sha256 for source in manifest.sources]
+
+
+def _finished_hashes(work: Work, found: Discovery) -> Iterator[str]:
+    """SHA-256 of each source file as it was read; empty where it was not, or not to its end."""
+    for shard in found.shards:
+        outcome = work.journal.finished.get(work.first_index + shard.index)
+        yield from (source.sha256 for source in outcome.sources) if outcome else ("" for _ in shard.files)
+
+
+def _changed(files: Sequence[SourceFile], made: BuildPlan, hashes: Sequence[str]) -> list[Problem]:
+    """Sources of unchanged size whose bytes are not those that were read; trusted if modified at the same time."""
+    problems: list[Problem] = []
+    for file, planned, known in zip(files, made.sources, hashes, strict=False):
+        if known and planned.mtime_ns != file.path.stat().st_mtime_ns and _sha256(file.path) != known:
+            problems.append(Problem(file.label, "has changed since it was read: its SHA-256 is another"))
+    return problems
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

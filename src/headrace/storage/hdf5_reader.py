@@ -10,11 +10,15 @@ from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, NoDocumentsError
 from headrace.storage.compression import require_filters
+from headrace.storage.decoded import DecodedChunks, decoder_of
 from headrace.storage.hdf5_inspect import DATASET
 from headrace.storage.hdf5_open import naming, open_file, open_shard
 from headrace.storage.incoming import OriginsDigest
 
 __all__ = ["DocumentColumns", "LibraryReader", "read_documents"]
+
+_SMALL_CHUNK = 1 << 18
+"""Bytes of a chunk of which the chunk cache, 1 MiB or more, holds four."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,17 +83,16 @@ def _column(path: Path, group: Any, name: str, kind: str) -> NDArray[Any]:
 
 
 class LibraryReader:
-    """Tokens of one shard through h5py, for data that is not flat on disk.
+    """Tokens of one shard that are not flat on disk.
 
-    Picklable; the handle opens on first use in each process, and never crosses a fork. Safe for threads (HDF5 is
-    serialised by h5py).
+    Picklable; the handle opens on first use in each process, and never crosses a fork. Safe for threads: what gzip or
+    zstd has compressed is decoded side by side, all else goes through HDF5, which h5py serialises.
     """
 
     def __init__(self, path: Path, *, dataset_name: str = DATASET) -> None:
         self.path = path
         self.dataset_name = dataset_name
-        self._dataset: Any | None = None
-        self._pid = 0
+        self._opened: _Opened | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "dataset_name": self.dataset_name}
@@ -98,31 +101,42 @@ class LibraryReader:
         self.__init__(state["path"], dataset_name=state["dataset_name"])
 
     def read(self, start: int, stop: int, /) -> NDArray[Any]:
-        """Tokens [start, stop) of the shard as a new array of the file's dtype.
+        """Tokens [start, stop) of the shard, which must exist, of the file's dtype: a read-only view, or a new array.
 
         Raises:
             MissingShardError, CorruptShardError, UnreadableShardError, MissingExtraError: naming the file.
         """
-        dataset = self._dataset
-        if dataset is None or self._pid != os.getpid():
-            dataset = self._dataset = self._open()
-            self._pid = os.getpid()
+        opened = self._opened
+        if opened is None or opened.process != os.getpid():
+            opened = self._opened = _Opened(self.path, self.dataset_name)
         with naming(self.path):
-            return dataset[start:stop]
-
-    def _open(self) -> Any:
-        # A chunk larger than the chunk cache would be decoded anew for every window.
-        with open_shard(self.path) as probe:
-            dataset = probe[self.dataset_name]
-            require_filters(self.path, dataset)
-            chunks = dataset.chunks
-            chunk_bytes = (chunks[0] if chunks else 0) * dataset.dtype.itemsize
-        file = open_file(self.path, rdcc_nbytes=max(4 * chunk_bytes, 1 << 20))
-        with naming(self.path):
-            return file[self.dataset_name]
+            return opened.read(start, stop)
 
     def close(self) -> None:
         """Close the handle; the next read opens it again."""
-        if self._dataset is not None and self._pid == os.getpid():
-            self._dataset.file.close()
-        self._dataset = None
+        opened, self._opened = self._opened, None
+        if opened is not None and opened.process == os.getpid():
+            opened.file.close()
+
+
+class _Opened:
+    """A file that this process has opened, and how its tokens are read."""
+
+    def __init__(self, path: Path, dataset_name: str) -> None:
+        self.process = os.getpid()
+        self.file = open_file(path)
+        with naming(path):
+            dataset = self.file[dataset_name]
+            decoder = decoder_of(dataset)
+            self._decoded = DecodedChunks(path, dataset, decoder) if decoder else None
+            if self._decoded is None:
+                require_filters(path, dataset)
+                chunk_bytes = (dataset.chunks[0] if dataset.chunks else 0) * dataset.dtype.itemsize
+                if chunk_bytes > _SMALL_CHUNK:  # else it would be decoded anew for every window
+                    self.file.close()
+                    self.file = open_file(path, rdcc_nbytes=4 * chunk_bytes)
+                    dataset = self.file[dataset_name]
+            self._dataset = dataset
+
+    def read(self, start: int, stop: int, /) -> NDArray[Any]:
+        return self._dataset[start:stop] if self._decoded is None else self._decoded.read(start, stop)

@@ -1,7 +1,7 @@
 """Names and creation of an HDF5 shard, format version 2 (normative text: `docs/format.md`).
 
-Every object and attribute is created here, before SWMR mode starts: HDF5 allows nothing new after that, and h5py does
-not say so. The columns that grow are written through h5py's low-level calls, a third of the cost of its slicing.
+Every object and attribute is created here, through a `SwmrFile`, before SWMR mode starts. The columns that grow are
+written through h5py's low-level calls, a third of the cost of its slicing.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import WriterError
 from headrace.storage.compression import Compression
+from headrace.storage.swmr import SwmrFile
 
 __all__ = [
     "ALIGNMENT",
@@ -79,7 +80,7 @@ class Scalar:
 class ShardFile:
     """The open parts of a shard that is being written."""
 
-    file: h5py.File
+    file: SwmrFile
     tokens: Column
     ends: Column
     rows: Column
@@ -108,15 +109,16 @@ def create_shard_file(
 
     No lock is taken: a reader that opens the name early would otherwise make the creation fail, and the name is fresh.
     """
-    file = create_file(path, aligned=compression.name == "none")  # what is compressed is never mapped
+    created = create_file(path, aligned=compression.name == "none")  # what is compressed is never mapped
     try:
+        file = SwmrFile(created)
         options = compression.dataset_options()
         tokens = file.create_dataset(dataset_name, (0,), dtype, maxshape=(None,), chunks=(chunk_size,), **options)
         create_attributes(
-            tokens, boundary_token_id=boundary_token_id, vocab_size=vocab_size, tokenizer_sha256=tokenizer_sha256
+            file, tokens, boundary_token_id=boundary_token_id, vocab_size=vocab_size, tokenizer_sha256=tokenizer_sha256
         )
         columns = create_columns(file, source_files)
-        file.swmr_mode = True
+        file.start()
         shard = ShardFile(
             file=file,
             tokens=Column(tokens),
@@ -129,7 +131,7 @@ def create_shard_file(
         )
         file.flush()
     except BaseException:
-        file.close()
+        created.close()
         path.unlink(missing_ok=True)
         raise
     return shard
@@ -142,6 +144,7 @@ def create_file(path: Path, *, aligned: bool = True) -> h5py.File:
 
 
 def create_attributes(
+    file: SwmrFile,
     tokens: h5py.Dataset,
     *,
     boundary_token_id: int,
@@ -164,10 +167,10 @@ def create_attributes(
         "tokenizer_sha256": np.array(tokenizer_sha256.encode("ascii"), dtype="S64"),
     }
     for name, value in attributes.items():
-        tokens.attrs.create(name, value)
+        file.create_attribute(tokens, name, value)
 
 
-def create_columns(file: h5py.File, source_files: Sequence[str], *, crc_fill: int = 0) -> dict[str, Column]:
+def create_columns(file: SwmrFile, source_files: Sequence[str], *, crc_fill: int = 0) -> dict[str, Column]:
     """Create the document columns and the table of checksums, all empty.
 
     Args:
@@ -178,12 +181,14 @@ def create_columns(file: h5py.File, source_files: Sequence[str], *, crc_fill: in
     Returns:
         The columns by their names in `ShardFile`.
     """
-    documents = file.create_group("documents")
 
     def column(name: str, dtype: str) -> Column:
-        return Column(documents.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(DOCUMENTS_CHUNK,)))
+        name = f"documents/{name}"
+        return Column(file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(DOCUMENTS_CHUNK,)))
 
-    documents.create_dataset("files", data=_file_table(source_files))
+    file.create_group("documents")
+    table = _file_table(source_files)
+    file.create_dataset("documents/files", table.shape, table.dtype, data=table)
     crc32 = file.create_dataset(
         "chunks/crc32", (0,), "<u4", maxshape=(None,), chunks=(CRC_CHUNK,), fillvalue=crc_fill or None
     )

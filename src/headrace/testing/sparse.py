@@ -19,6 +19,7 @@ from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.hdf5_corpus import SIDECAR
 from headrace.storage.hdf5_layout import create_attributes, create_columns, create_file
+from headrace.storage.swmr import SwmrFile
 
 __all__ = ["sparse_corpus"]
 
@@ -145,6 +146,7 @@ def _write(path: Path, entry: ShardEntry, dtype: np.dtype[np.uint16 | np.uint32]
     first_crc = _zero_crc32(min(_CHUNK, entry.token_count), dtype.itemsize)
     last_crc = _zero_crc32(tail, dtype.itemsize)
     with create_file(path) as file:
+        shard = SwmrFile(file)
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_chunk((_CHUNK,))
         properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -152,6 +154,7 @@ def _write(path: Path, entry: ShardEntry, dtype: np.dtype[np.uint16 | np.uint32]
         space = h5py.h5s.create_simple((chunks * _CHUNK,))
         tokens = h5py.Dataset(h5py.h5d.create(file.id, b"tokens", h5py.h5t.py_create(dtype), space, properties))
         create_attributes(
+            shard,
             tokens,
             boundary_token_id=0,
             vocab_size=vocab_size,
@@ -161,7 +164,7 @@ def _write(path: Path, entry: ShardEntry, dtype: np.dtype[np.uint16 | np.uint32]
             sha256=entry.sha256.encode(),
             documents_sha256=entry.documents_sha256.encode(),
         )
-        columns = create_columns(file, (), crc_fill=_zero_crc32(_CHUNK, dtype.itemsize))
+        columns = create_columns(shard, (), crc_fill=_zero_crc32(_CHUNK, dtype.itemsize))
         columns["ends"].append(np.array([entry.token_count], dtype="<u8"))
         # All but the last are the fill value, which takes no space.
         checksums: Any = file["chunks/crc32"]

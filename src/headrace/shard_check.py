@@ -206,7 +206,7 @@ class ShardCheck:
                 try:
                     crc = self._crc(read(*self._chunk(number)), None if quick else digest.update)
                 except CorruptShardError as error:
-                    undecoded[number] = self._said(error)
+                    undecoded[number] = str(error.__cause__ or self._said(error))
                     continue
                 if crcs is not None and crc != int(crcs[number]):
                     damaged.append(number)
@@ -236,8 +236,8 @@ class ShardCheck:
 
     def _report_chunks(self, damaged: Sequence[int], undecoded: Mapping[int, str]) -> None:
         found = [(first, last, "are damaged") for first, last in runs(damaged)]
-        for first, last in runs([*undecoded]):
-            found.append((first, last, f"cannot be read: {undecoded[first]}"))
+        for first, last in runs([*undecoded]):  # of the reasons the first will do
+            found.append((first, last, f"cannot be decoded: {undecoded[first]}"))
         for first, last, fault in sorted(found):
             start, stop = self._chunk(first)[0], self._chunk(last)[1]
             base = self.entry.global_start

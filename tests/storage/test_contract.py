@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import h5py
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import headrace
 from headrace.corpus import MmapTokenStore
 from headrace.manifest import load_index
-from headrace.storage import pool
+from headrace.storage import decoded, pool
 from headrace.storage.hdf5_inspect import inspect_shard
 from headrace.testing.contract import StoreCase, StoreContract
 from headrace.testing.corpora import line_of, random_documents, small_corpus
@@ -102,6 +103,56 @@ class TestWideTokens(StoreContract):
         """A vocabulary of 151,936 ids."""
         shards = random_documents(14, (20, 0, 9), vocab_size=151_936)
         return case_of(small_corpus(folder, shards, vocab_size=151_936), shards=shards, dtype=np.uint32)
+
+
+class TestGzip(StoreContract):
+    """Compressed by us: decoded chunk by chunk, several of which a window straddles."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def case(cls, folder):
+        """gzip, chunks of 37 tokens."""
+        return case_of(small_corpus(folder, SHARDS, chunk_size=37, compression="gzip:1"))
+
+
+class TestZstd(StoreContract):
+    """The same with zstd, and tokens of four bytes."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def case(cls, folder):
+        """zstd, uint32, chunks of 29 tokens."""
+        pytest.importorskip("hdf5plugin")
+        shards = random_documents(14, (20, 0, 9), vocab_size=151_936)
+        folder = small_corpus(folder, shards, chunk_size=29, vocab_size=151_936, compression="zstd")
+        return case_of(folder, shards=shards, dtype=np.uint32)
+
+
+class TestGzipInOneChunk(StoreContract):
+    """A chunk larger than the tokens, most of it padding; and no maps anywhere."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def case(cls, folder):
+        """gzip, uint32, chunks of 100,000 tokens, `io="pread"`, no sidecar."""
+        shards = random_documents(14, (20, 0, 9), vocab_size=151_936)
+        options = {"chunk_size": 100_000, "vocab_size": 151_936, "compression": "gzip", "sidecar": False}
+        return case_of(small_corpus(folder, shards, **options), shards=shards, dtype=np.uint32, io="pread")
+
+
+class TestZstdFewHandles(StoreContract):
+    """More compressed shards than may be open at once, and more chunks than are kept decoded."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def case(cls, folder):
+        """6 zstd shards through 4 handles, and 4 chunks kept."""
+        pytest.importorskip("hdf5plugin")
+        shards = random_documents(15, (2,) * 6, longest=20)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pool, "handle_limit", lambda: 4)
+            patch.setattr(decoded, "_CACHE_BYTES", 0)
+            yield case_of(small_corpus(folder, shards, chunk_size=8, compression="zstd:1"), shards=shards)
 
 
 class TestWithoutSidecar(StoreContract):
@@ -214,6 +265,16 @@ class TestCompressed(StoreContract):
         return foreign(folder / "tokens.h5", chunks=(700,), compression="gzip", shuffle=True)
 
 
+class TestBigEndianGzip(StoreContract):
+    """Decoded by us, although the bytes are the wrong way round."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def case(cls, folder):
+        """`>u2`, gzip alone."""
+        return foreign(folder / "tokens.h5", dtype=">u2", chunks=(700,), compression="gzip")
+
+
 class TestEarliestFormat(StoreContract):
     """Superblock 0 and a version 1 B-tree."""
 
@@ -259,6 +320,8 @@ class TestUserBlock(StoreContract):
 class TestUnwrittenChunk(StoreContract):
     """A chunk that was never written holds the fill value, and is nowhere in the file."""
 
+    options: ClassVar = {}
+
     @pytest.fixture(scope="class")
     @classmethod
     def case(cls, folder):
@@ -266,10 +329,16 @@ class TestUnwrittenChunk(StoreContract):
         tokens = TOKENS.astype("<u2")
         tokens[1000:2000] = 9
         with h5py.File(folder / "tokens.h5", "w", libver="latest") as file:
-            dataset = file.create_dataset("tokens", (5000,), "<u2", chunks=(1000,), fillvalue=9)
+            dataset = file.create_dataset("tokens", (5000,), "<u2", chunks=(1000,), fillvalue=9, **cls.options)
             dataset[:1000], dataset[2000:] = tokens[:1000], tokens[2000:]
             dataset.attrs["token_count"] = 3000
         return StoreCase(store=headrace.open(folder / "tokens.h5"), tokens=tokens[:3000])
+
+
+class TestUnwrittenChunkGzip(TestUnwrittenChunk):
+    """The same among compressed chunks."""
+
+    options: ClassVar = {"compression": "gzip"}
 
 
 class TestPadding(StoreContract):

@@ -158,6 +158,22 @@ def _decode_zstd(data: bytes, size: int) -> bytes:
         found = zstandard.frame_content_size(data)
         if found not in {size, -1}:  # it would be believed
             raise ValueError(f"its zstd frame is of {found} bytes, not {size}")
-        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+        return _zstd.decompressor().decompress(data, max_output_size=size)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from error
+
+
+class _Zstd(threading.local):
+    """One decompressor for each thread: they are not shared, and making one takes longer than a small chunk."""
+
+    found: Any = None
+
+    def decompressor(self) -> Any:  # noqa: ANN401  # zstandard is imported late
+        if self.found is None:
+            import zstandard  # noqa: PLC0415
+
+            self.found = zstandard.ZstdDecompressor()
+        return self.found
+
+
+_zstd = _Zstd()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +26,7 @@ def small_corpus(
     boundary_token_id: int = 0,
     tokenizer: TokenizerRef | None = None,
     sidecar: bool = True,
+    compression: str = "none",
 ) -> Path:
     """Write a corpus as a build leaves it: shards, `shards.json` and, if asked, the sidecar.
 
@@ -36,6 +38,7 @@ def small_corpus(
         boundary_token_id: ends each document.
         tokenizer: what the manifest says of it.
         sidecar: write the extents.
+        compression: of the tokens, as for `HDF5ShardWriter`.
 
     Returns:
         The folder.
@@ -45,9 +48,10 @@ def small_corpus(
     entries: list[ShardEntry] = []
     extents: list[ShardExtents] = []
     start = 0
+    options: Any = {"vocab_size": vocab_size, "boundary_token_id": boundary_token_id, "compression": compression}
     for number, documents in enumerate(shards):
         path = folder / f"{number:06d}-0000-0000.h5"
-        with HDF5ShardWriter(path, chunk_size, vocab_size=vocab_size, boundary_token_id=boundary_token_id) as writer:
+        with HDF5ShardWriter(path, chunk_size, **options) as writer:
             for document in documents:
                 writer.add_document(document)
                 writer.add_boundary()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.storage.compression import filters_of
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 
 BOUNDARY = 3
@@ -44,17 +45,22 @@ def cuts_of(documents):
     return st.lists(st.integers(0, len(documents)), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
-@given(documents=DOCUMENTS, chunk_size=st.integers(1, 12), data=st.data())
-def test_file_is_the_model_however_batched(documents, chunk_size, data):
+@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+@settings(max_examples=40, deadline=None)
+@given(documents=DOCUMENTS, chunk_size=st.integers(1, 12), level=st.integers(1, 9), data=st.data())
+def test_file_is_the_model_however_batched(compression, documents, chunk_size, level, data):
     """Tokens, document ends, checksums, hashes and counts are the model's; another batching gives the same bytes."""
+    if compression == "zstd":
+        pytest.importorskip("hdf5plugin")
+    if compression != "none":
+        compression = f"{compression}:{level}"
     whole = [ids + [BOUNDARY] * boundary for ids, boundary in documents]
     tokens = np.array([token for document in whole for token in document], dtype="<u2")
     ends = np.cumsum([len(document) for document in whole], dtype="<u8")
     chunks = [tokens[at : at + chunk_size] for at in range(0, len(tokens), chunk_size)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.h5"
-        entry = write(path, documents, chunk_size, range(len(documents)))
+        entry = write(path, documents, chunk_size, range(len(documents)), compression=compression)
         with h5py.File(path, "r") as file:
             assert file["tokens"][:].tolist() == tokens.tolist()
             assert file["tokens"].dtype == tokens.dtype
@@ -62,6 +68,8 @@ def test_file_is_the_model_however_batched(documents, chunk_size, data):
             assert file["documents/end"][:].tolist() == ends.tolist()
             assert file["chunks/crc32"][:].tolist() == [zlib.crc32(chunk.tobytes()) for chunk in chunks]
             attributes = dict(file["tokens"].attrs)
+            assert filters_of(file["tokens"]) == compression
+            assert all(filters_of(file[name]) == "none" for name in ("documents/end", "chunks/crc32"))
         assert entry.token_count == attributes["token_count"] == len(tokens)
         assert entry.document_count == attributes["document_count"] == len(documents)
         assert entry.sha256 == attributes["sha256"].decode() == hashlib.sha256(tokens.tobytes()).hexdigest()
@@ -69,7 +77,8 @@ def test_file_is_the_model_however_batched(documents, chunk_size, data):
         assert entry.documents_sha256 == attributes["documents_sha256"].decode() == ends_sha256
 
         other = Path(folder) / "b.h5"
-        assert write(other, documents, chunk_size, data.draw(cuts_of(documents))).sha256 == entry.sha256
+        again = write(other, documents, chunk_size, data.draw(cuts_of(documents)), compression=compression)
+        assert again.sha256 == entry.sha256
         assert other.read_bytes() == path.read_bytes()
 
 

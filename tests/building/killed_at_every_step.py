@@ -1,9 +1,13 @@
 """Build in a child process that kills itself at the n-th step of publishing, for n = 0, 1, ...; see test_crashes.
 
-Usage: killed_at_every_step.py SOURCES FOLDER   (corpora go to FOLDER/0, FOLDER/1, ...)
+Usage: killed_at_every_step.py SOURCES FOLDER [CORPUS MODE]
+
+Corpora go to FOLDER/0, FOLDER/1, ...; each begins as a copy of CORPUS, if one is given, and MODE is `append` or
+`overwrite`.
 """
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -13,6 +17,7 @@ from typing import Any
 import headrace
 
 steps = 0
+FUNCTIONS = ((Path, "replace"), (Path, "mkdir"), (Path, "unlink"), (os, "fsync"), (os, "link"))
 
 
 def deadly(function: Callable[..., Any], last: int) -> Callable[..., Any]:
@@ -28,18 +33,29 @@ def deadly(function: Callable[..., Any], last: int) -> Callable[..., Any]:
     return call
 
 
-def main(sources: str, folder: str) -> int:
+def main(sources: str, folder: str, corpus: str = "", mode: str = "") -> int:
     """Fork until a build survives; returns the exit code."""
+    options = {mode: True} if mode else {}
 
-    def build(number: int | str) -> None:
-        headrace.build(sources, Path(folder) / str(number), workers=1, on_bad_input="skip", max_bad=1)
+    def build(output: Path) -> None:
+        headrace.build(sources, output, workers=1, on_bad_input="skip", max_bad=1, **options)
 
-    build("first")  # so that no child imports anything
+    def place(number: int | str) -> Path:
+        output = Path(folder) / str(number)
+        if corpus:
+            shutil.copytree(corpus, output)
+        return output
+
+    first = place("first")
+    build(first)  # so that no child imports anything
+    shutil.rmtree(first)
     for last in range(500):
+        output = place(last)
         child = os.fork()
         if child == 0:
-            Path.replace, os.fsync, Path.mkdir = (deadly(f, last) for f in (Path.replace, os.fsync, Path.mkdir))
-            build(last)
+            for owner, name in FUNCTIONS:
+                setattr(owner, name, deadly(getattr(owner, name), last))
+            build(output)
             os._exit(0)
         if os.waitpid(child, 0)[1] == 0:
             return 0

@@ -1,20 +1,19 @@
 """Adding sources to a corpus that is there: what must agree, and what keeps the old one open."""
 
 import re
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from headrace.building.output import VERSIONS
 from headrace.building.plan import BuildPlan, PlannedSource
 from headrace.errors import OutputExistsError
 from headrace.manifest import INDEX_NAME, Append, Manifest
 from headrace.storage.atomic import write_bytes
-from headrace.storage.hdf5_corpus import SIDECAR
+from headrace.storage.extents import ExtentTable, ShardExtents
 
-__all__ = ["VERSIONS", "appended_manifest", "appended_plan", "first_free_index", "keep_version", "refuse_other_corpus"]
+__all__ = ["appended_manifest", "appended_plan", "first_free_index", "keep_version", "refuse_other_corpus"]
 
-VERSIONS = Path(".headrace") / "versions"
-"""Holds the indexes of the corpus as it was before each append, by their fingerprints."""
 _INDEX = re.compile(r"(\d{6,})-\d{4,}-\d{4,}")
 _SHARED = ("boundary_token_id", "chunk_tokens", "bos_token_id")
 """Options that hold for a corpus as a whole."""
@@ -78,10 +77,9 @@ def appended_manifest(base: Manifest, added: Manifest) -> Manifest:
     )
 
 
-def keep_version(folder: Path, base: Manifest) -> None:
+def keep_version(folder: Path, base: Manifest, extents: Sequence[ShardExtents]) -> None:
     """Keep a corpus' index and extents under its fingerprint, so that runs which began on it can go on."""
     name = base.fingerprint.hex
     (folder / VERSIONS).mkdir(parents=True, exist_ok=True)
-    with suppress(FileNotFoundError):  # derived anew where it is missing
-        write_bytes(folder / VERSIONS / f"{name}.extents.bin", (folder / SIDECAR).read_bytes())
+    write_bytes(folder / VERSIONS / f"{name}.extents.bin", ExtentTable.build(extents).to_bytes(name))
     write_bytes(folder / VERSIONS / f"{name}.json", (folder / INDEX_NAME).read_bytes())

@@ -23,10 +23,13 @@ from headrace.tokenizers.base import REF_NAME
 __all__ = [
     "DROPPED",
     "TOKENIZER_FOLDER",
+    "VERSIONS",
     "OutputFolder",
     "publish_corpus",
     "refuse_foreign_tokenizer",
-    "remove_leftovers",
+    "remove_logs",
+    "remove_partial",
+    "remove_shards",
 ]
 
 TOKENIZER_FOLDER = "tokenizer"
@@ -34,9 +37,12 @@ TOKENIZER_FOLDER = "tokenizer"
 PRIVATE = ".headrace"
 DROPPED = Path(PRIVATE) / "dropped"
 """Holds, a file a source shard, the documents that were not kept."""
+VERSIONS = Path(PRIVATE) / "versions"
+"""Holds the indexes of the corpus as it was before each append, by their fingerprints."""
 _SHARD = r"\d{6,}-\d{4,}-\d{4,}\.h5"
-_OURS = re.compile(rf"{_SHARD}|\.+{_SHARD}\..*|\.(?:building|{re.escape(INDEX_NAME[:-5])})\.json\.\d+\.[0-9a-f]{{8}}")
-"""What a build that ended early leaves: shards, whole or partial, and partial indexes."""
+_WHOLE = re.compile(_SHARD)
+_PARTIAL = re.compile(rf"\.+{_SHARD}\..*|\.(?:building|shards)\.json\.\d+\.[0-9a-f]{{8}}")
+"""Shards and indexes under the names that they have before they are whole."""
 _LOCK_TRIES, _LOCK_PAUSE = 5, 0.1
 """`headrace status` holds the lock for a moment."""
 
@@ -118,20 +124,25 @@ class OutputFolder:
             return
 
 
-def remove_leftovers(folder: Path, keep: Collection[str], first_index: int, indexes: Collection[int]) -> None:
-    """Remove what a build that ended early has left.
+def remove_partial(folder: Path) -> None:
+    """Remove what a build that ended early has left half written in a corpus folder."""
+    hidden = re.compile(r"\..*")
+    places = (folder, _PARTIAL), (folder / PRIVATE, hidden), (folder / VERSIONS, hidden)
+    for place, pattern in places:
+        for entry in os.scandir(place) if place.is_dir() else ():
+            if pattern.fullmatch(entry.name):
+                Path(entry.path).unlink(missing_ok=True)
 
-    Args:
-        folder: of the shards.
-        keep: names of files that stay.
-        first_index: index of the first source shard of this build; what belongs to earlier ones stays.
-        indexes: source shards that are finished, whose lists of dropped documents stay.
-    """
+
+def remove_shards(folder: Path, keep: Collection[str]) -> None:
+    """Remove all shards of builds but those of the names in `keep`."""
     for entry in os.scandir(folder):
-        if _OURS.fullmatch(entry.name) and entry.name not in keep:
+        if _WHOLE.fullmatch(entry.name) and entry.name not in keep:
             Path(entry.path).unlink(missing_ok=True)
-    for leftover in (folder / PRIVATE).glob(".*"):
-        leftover.unlink(missing_ok=True)
+
+
+def remove_logs(folder: Path, first_index: int, indexes: Collection[int]) -> None:
+    """Remove the lists of dropped documents of the source shards from `first_index` on, but for those in `indexes`."""
     with suppress(FileNotFoundError):
         for log in os.scandir(folder / DROPPED):
             index = int(log.name.partition("-")[0]) if log.name[:6].isdigit() else -1

@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headrace.building.appending import VERSIONS, appended_manifest, keep_version
+from headrace.building.appending import appended_manifest, keep_version
 from headrace.building.job import ShardOutcome
-from headrace.building.output import DROPPED, publish_corpus
+from headrace.building.output import DROPPED, VERSIONS, publish_corpus
 from headrace.building.replacing import put_in_place, remove_old
 from headrace.building.work import NEXT, Work
 from headrace.in_progress import BUILDING_NAME, JOURNAL
@@ -44,8 +44,9 @@ def publish(
     elif work.base is not None:
         work.journal.record()
         manifest = appended_manifest(work.base, added)
-        extents = [*_base_extents(corpus, work.base), *extents]
-        keep_version(corpus, work.base)
+        old = _base_extents(corpus, work.base)
+        keep_version(corpus, work.base, old)
+        extents = [*old, *extents]
         publish_corpus(corpus, manifest, extents, {})
     else:
         work.journal.record()

@@ -11,7 +11,7 @@ from typing import Literal
 from headrace.building.appending import appended_plan, first_free_index, refuse_other_corpus
 from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
 from headrace.building.journal import Journal
-from headrace.building.output import DROPPED, OutputFolder, remove_leftovers
+from headrace.building.output import DROPPED, OutputFolder, remove_logs, remove_partial, remove_shards
 from headrace.building.plan import BuildPlan
 from headrace.errors import ManifestError, OutputExistsError, Problem
 from headrace.events import Notice, Subscriber
@@ -37,6 +37,8 @@ class Work:
     journal: Journal
     base: Manifest | None = None
     """The corpus that is appended to."""
+    replaced: Manifest | None = None
+    """The corpus that goes once the new one is whole."""
     published: Manifest | None = None
     """The corpus that this very command has published before, where it has."""
     sound: bool = False
@@ -78,7 +80,14 @@ class Work:
         keep = {entry.path for outcome in self.journal.finished.values() for entry in outcome.entries}
         for manifest in (self.base, self.published):  # these go on being served
             keep |= {Path(entry.path).name for entry in manifest.shards} if manifest else set()
-        remove_leftovers(self.shards, keep, self.first_index, set(self.journal.finished))
+        remove_partial(self.folder.path)
+        if (
+            self.replaced is not None
+        ):  # an overwrite may have ended just before it removed the shards of an older corpus
+            remove_partial(self.shards)
+            remove_shards(self.folder.path, {Path(entry.path).name for entry in self.replaced.shards})
+        remove_shards(self.shards, keep)
+        remove_logs(self.shards, self.first_index, set(self.journal.finished))
 
     def abandon(self, faulty: Sequence[str] = (), *, keep: bool = True) -> int:
         """After a failure: keep the source shards that are finished; if there are none, leave the folder as it was.
@@ -135,7 +144,8 @@ def prepare(
     if existing == "append":
         work, plan = _append(folder, manifest, plan, found, allow_duplicates=allow_duplicates)
     elif existing == "overwrite" and manifest is not None:
-        work = Work(folder=folder, mode="overwrite", journal=Journal.load(folder.path / NEXT / JOURNAL))
+        journal = Journal.load(folder.path / NEXT / JOURNAL)
+        work = Work(folder=folder, mode="overwrite", journal=journal, replaced=manifest)
         plan = replace(plan, mode="overwrite")
     else:
         work = Work(folder=folder, mode="build", journal=Journal.load(folder.path / JOURNAL), published=manifest)

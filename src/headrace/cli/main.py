@@ -11,6 +11,7 @@ import typer
 from headrace import __version__
 from headrace.cli.build import build
 from headrace.cli.read import info, show, verify
+from headrace.cli.status import status
 from headrace.cli.terminal import print_error
 from headrace.errors import HeadraceError
 
@@ -45,6 +46,7 @@ app.command()(build)
 app.command()(verify)
 app.command()(info)
 app.command()(show)
+app.command()(status)
 
 
 def run() -> None:

@@ -30,6 +30,8 @@ __all__ = ["ContentOptions", "Hooks", "ShardJob", "ShardOutcome", "run_job"]
 MAX_BAD_AFTER = 1000
 """Documents of a source after which the share of bad ones is judged, so that small files are not cut off."""
 _REPORT_SECONDS = 0.1
+_LARGE_BATCH = 1 << 24
+"""UTF-8 bytes above which a batch is encoded only after all before it are written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +215,8 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
                 raise _bad_documents(job.shard, tally, log.first, batches)
             _judge(job, tally, log.first)
         if batch.texts:
+            if sum(map(len, batch.texts)) > _LARGE_BATCH:
+                lane.drain()  # for the memory: no tokens of large documents wait
             hooks.at(place_of(batch, job.shard))
             encoded = encoder.encode(batch.texts)
             lane.call(shards.add, encoded, Origins(batch.rows, batch.offsets, batch.files))

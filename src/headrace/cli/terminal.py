@@ -154,6 +154,10 @@ def print_report(report: BuildFinished) -> None:
         rows.insert(3, ("cut", f"{report.cut_tokens:,} tokens by --max-document-tokens"))
     if report.replaced:
         rows.insert(2, ("replaced", f"invalid bytes became U+FFFD in {report.replaced:,} documents"))
+    if report.total_tokens != report.tokens:
+        rows.insert(-1, ("whole corpus", f"{report.total_tokens:,} tokens"))
+    if report.resumed:
+        rows.insert(-1, ("kept", f"{report.resumed:,} source shards of an earlier run"))
     print_rows([("corpus", report.output), *rows])
 
 

@@ -13,7 +13,7 @@ from headrace.building.encode import DocumentEncoder
 from headrace.building.faults import CHECK_BYTES, BadDocumentsError, DropLog, fields_hint, look_on, places
 from headrace.building.lane import Lane
 from headrace.building.place import place_after, place_of, start_of
-from headrace.building.rolling import Opened, Origins, RollingShards, ignore
+from headrace.building.rolling import Opened, Origins, RollingShards, ignore, require_folder
 from headrace.building.tally import Tally
 from headrace.errors import BuildError, SourceError
 from headrace.in_progress import shard_name
@@ -70,6 +70,7 @@ class ShardJob:
         Raises:
             BuildError: the folder is gone, or cannot be changed.
         """
+        require_folder(self.output)
         shards = self.shard_id(0).rpartition("-")[0] + r"-\d+\.h5"
         ours = re.compile(rf"{shards}|\.+{shards}\..*")
         try:
@@ -208,6 +209,7 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
     hooks.at(start_of(job.shard))
     batches = _batches(job.shard, options, tally, observe)
     for batch in batches:
+        require_folder(job.output)
         lane.start()  # the batch before, while this one is encoded
         log.add(batch.drops)
         if tally.faults:

@@ -16,7 +16,7 @@ from headrace.manifest import ShardEntry
 from headrace.storage.atomic import fresh_name, publish
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 
-__all__ = ["Opened", "Origins", "RollingShards", "ignore"]
+__all__ = ["Opened", "Origins", "RollingShards", "ignore", "require_folder"]
 
 _SPARE_BYTES = 1 << 20
 """Free disk space that a batch must leave: HDF5's own structures, and what other workers write meanwhile."""
@@ -29,6 +29,16 @@ Opened = Callable[[int, Path], None]
 
 def ignore(*_: object) -> None:
     """Listen to nothing."""
+
+
+def require_folder(folder: Path) -> None:
+    """Notice an output that was removed, before something makes it anew.
+
+    Raises:
+        BuildError: it is gone.
+    """
+    if not folder.is_dir():
+        raise BuildError(f"{folder}: is gone: the folder was removed while a build wrote into it; build again")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +133,10 @@ class RollingShards:
         """Stop before the disk is full: HDF5 can neither write nor close a file there."""
         chunk = writer.chunk_size * batch.tokens.itemsize
         wanted = batch.tokens.nbytes + _ROW_BYTES * len(batch.ends) + 2 * chunk + _SPARE_BYTES
-        disk = os.statvfs(self._folder)
+        try:
+            disk = os.statvfs(self._folder)
+        except OSError as error:
+            raise self._not_written(error) from error
         if disk.f_bavail * disk.f_frsize < wanted:
             raise BuildError(
                 f"{self._folder}: the disk is full: {disk.f_bavail * disk.f_frsize:,} bytes are free, the next documents "
@@ -131,6 +144,7 @@ class RollingShards:
             )
 
     def _not_written(self, error: Exception) -> BuildError:
+        require_folder(self._folder)
         found = _HDF5_REASON.search(str(error))
         reason = found.group(1) if found else getattr(error, "strerror", None) or str(error)
         name = f"{self._name(len(self.entries))}.h5"

@@ -47,10 +47,10 @@ class WindowSummary:
     """Full windows an epoch of shuffled blocks has."""
     tail_tokens: int
     """Tokens at the end that are a target of no full window."""
-    chunks_touched: float
-    """Chunks that a window at a random place touches, on average."""
-    chunk_fits: bool
-    """Whether the chunk is a multiple of the window."""
+    chunks_touched: float | None
+    """Chunks that a window at a random place touches, on average; None where the file has no chunks, likewise ..."""
+    chunk_fits: bool | None
+    """... whether the chunk is a multiple of the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,10 @@ class CorpusSummary:
     boundary_token_id: int
     tokenizer: str | None
     tokenizer_sha256: str | None
-    chunk_tokens: int
+    chunk_tokens: int | None
+    """None where the tokens of a shard lie in one piece."""
+    compression: str
+    """`none`, `gzip:4`, `zstd:3` or other HDF5 filters; several, joined by ` and `, where appends differ."""
     bytes_on_disk: int
     dropped: dict[str, int]
     """Documents the build did not keep, by reason."""
@@ -95,6 +98,7 @@ def describe(corpus: Corpus, *, window: int | None = None) -> CorpusSummary:
     """
     manifest = corpus.manifest
     documents, median, sampled = _documents(corpus)
+    chunk, compression = _storage(corpus)
     dropped: dict[str, int] = {}
     for source in manifest.sources:
         for reason, count in source.dropped.items():
@@ -116,10 +120,11 @@ def describe(corpus: Corpus, *, window: int | None = None) -> CorpusSummary:
         boundary_token_id=manifest.boundary_token_id,
         tokenizer=manifest.tokenizer.name if manifest.tokenizer else None,
         tokenizer_sha256=manifest.tokenizer.sha256 if manifest.tokenizer else None,
-        chunk_tokens=manifest.chunk_size,
+        chunk_tokens=chunk,
+        compression=compression,
         bytes_on_disk=sum(Path(entry.path).stat().st_size for entry in corpus.entries),
         dropped=dict(sorted(dropped.items())),
-        window=None if window is None else _window(corpus, window),
+        window=None if window is None else _window(corpus, window, chunk),
     )
 
 
@@ -138,16 +143,32 @@ def _documents(corpus: Corpus) -> tuple[int | None, float | None, bool]:
     return count, float(np.median(np.concatenate(lengths))), len(chosen) < len(filled)
 
 
-def _window(corpus: Corpus, window: int) -> WindowSummary:
+def _storage(corpus: Corpus) -> tuple[int | None, str]:
+    """Tokens a chunk, None where there are no chunks, and the compression: of the first shard, and of each append's."""
+    from headrace.storage.compression import filters_of  # noqa: PLC0415  # not for `headrace show`
+    from headrace.storage.hdf5_inspect import DATASET  # noqa: PLC0415  # imports h5py
+    from headrace.storage.hdf5_open import open_shard  # noqa: PLC0415
+
+    chunk: int | None = corpus.manifest.chunk_size
+    names: dict[str, None] = {}
+    for first in (0, *(append.shards for append in corpus.manifest.appends)):
+        for entry in corpus.entries[first : first + 1]:
+            with open_shard(Path(entry.path)) as file:
+                dataset = file[DATASET]
+                chunk = int(dataset.chunks[0]) if dataset.chunks else None
+                names[filters_of(dataset)] = None
+    return chunk, " and ".join(names) or "none"
+
+
+def _window(corpus: Corpus, window: int, chunk: int | None) -> WindowSummary:
     plan = Plan(order="blocks", token_count=corpus.token_count, window=window, batch_size=1)
-    chunk = corpus.manifest.chunk_size
     return WindowSummary(
         window=window,
         windows=plan.windows,
         tail_tokens=plan.tail_tokens,
         # A read of R tokens at a uniform place crosses (R - 1) / chunk chunk edges on average.
-        chunks_touched=1 + (plan.read_length - 1) / chunk,
-        chunk_fits=chunk % window == 0,
+        chunks_touched=None if chunk is None else 1 + (plan.read_length - 1) / chunk,
+        chunk_fits=None if chunk is None else chunk % window == 0,
     )
 
 

@@ -1,12 +1,16 @@
 """`headrace info`: figures that are right, and a warning where documents are too short."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import headrace as library
 from headrace.inspection import describe
+
+FORMATS = Path(__file__).parent.parent / "data" / "formats"
 
 
 def info(headrace, *arguments) -> dict:
@@ -28,6 +32,7 @@ def test_the_figures(headrace, known):
     assert (found["shards"], found["chunk_tokens"]) == (len(list(known.path.glob("*.h5"))), 64)
     assert (found["dtype"], found["vocab_size"], found["boundary_token_id"]) == ("uint16", 257, 0)
     assert (found["tokenizer"], found["dropped"], found["window"]) == ("bytes", {}, None)
+    assert found["compression"] == "none"
     with library.open(known.path) as corpus:
         assert (found["fingerprint"], found["fingerprint_kind"]) == (str(corpus.fingerprint), "content")
 
@@ -81,6 +86,46 @@ def test_windows_against_brute_force(headrace, tmp_path, write_lines, tokens, wi
     touched = [(start + window) // chunk - start // chunk + 1 for start in range(chunk)]
     assert found["chunks_touched"] == pytest.approx(np.mean(touched))
     assert found["chunk_fits"] is (chunk % window == 0)
+
+
+def test_tokens_in_one_piece(headrace):
+    """Where a file has no chunks, none are counted, and nothing is said of them."""
+    path = FORMATS / "h5_contiguous" / "tokens.h5"
+    found = info(headrace, path, "--window", 64)
+    assert (found["chunk_tokens"], found["compression"]) == (None, "none")
+    assert (found["window"]["chunks_touched"], found["window"]["chunk_fits"]) == (None, None)
+    assert found["window"]["windows"] == (found["tokens"] - 1) // 64
+    ran = headrace("info", path, "--window", 64)
+    assert "chunks touched" not in ran.out
+    assert re.search("^chunk  +none: each shard lies in one piece$", ran.out, re.MULTILINE)
+    assert ran.err == ""
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip:6", "zstd:3"])
+@pytest.mark.parametrize(("window", "fits"), [(32, True), (64, True), (24, False), (100, False)])
+def test_the_warning_about_compressed_chunks(headrace, tmp_path, compression, window, fits):
+    """Of a compressed corpus a chunk that is no multiple of the window is warned of, with one that is; the rest is said."""
+    if compression.startswith("zstd"):
+        pytest.importorskip("hdf5plugin")
+    path = tmp_path / "shard.h5"
+    with library.HDF5ShardWriter(path, 64, vocab_size=257, compression=compression) as writer:
+        writer.add_document(range(1, 250))
+        writer.add_boundary()
+    ran = headrace("info", path, "--window", window)
+    assert ran.code == 0
+    assert re.search(f"^compression  +{compression}$", ran.out, re.MULTILINE)
+    assert ("warning: " in ran.err) is (compression != "none" and not fits)
+    if ran.err:
+        better = int(re.search(r"--chunk-tokens (\d+)", ran.err)[1])
+        assert better % window == 0
+        assert abs(better - 64) <= max(window / 2, 36)
+    assert info(headrace, path)["compression"] == compression
+    assert headrace("info", path).err == ""
+
+
+def test_a_compressed_file_of_another_tool(headrace):
+    """Filters are named in the order of writing."""
+    assert info(headrace, FORMATS / "h5_gzip_shuffle" / "tokens.h5")["compression"].startswith("shuffle+gzip:")
 
 
 def test_a_window_that_does_not_fit(headrace, known):

@@ -105,13 +105,12 @@ def info(
 
 
 def _print_summary(summary: "CorpusSummary") -> None:
-    from headrace.inspection import HIGH_BOUNDARY_SHARE  # noqa: PLC0415
-
     rows = [
         ("corpus", summary.path),
         ("tokens", f"{summary.tokens:,} ({summary.dtype}, vocabulary of {summary.vocab_size:,})"),
         ("shards", f"{summary.shards:,} ({summary.store}, version {summary.version}, {size(summary.bytes_on_disk)})"),
-        ("chunk", f"{summary.chunk_tokens:,} tokens"),
+        ("chunk", f"{summary.chunk_tokens:,} tokens" if summary.chunk_tokens else "none: each shard lies in one piece"),
+        ("compression", summary.compression),
         ("tokenizer", f"{summary.tokenizer} ({summary.tokenizer_sha256})" if summary.tokenizer else "not recorded"),
     ]
     if summary.documents is None:
@@ -127,12 +126,26 @@ def _print_summary(summary: "CorpusSummary") -> None:
         rows.append(("dropped", ", ".join(f"{count:,} {reason}" for reason, count in summary.dropped.items())))
     if summary.window:
         window = summary.window
-        rows += [
-            ("windows", f"{window.windows:,} of {window.window:,} tokens an epoch, a tail of {window.tail_tokens:,}"),
-            ("chunks touched", f"{window.chunks_touched:.3f} a window on average"),
-        ]
+        tail = f"a tail of {window.tail_tokens:,}"
+        rows.append(("windows", f"{window.windows:,} of {window.window:,} tokens an epoch, {tail}"))
+        if window.chunks_touched is not None:
+            rows.append(("chunks touched", f"{window.chunks_touched:.3f} a window on average"))
     rows.append(("fingerprint", f"{summary.fingerprint} ({summary.fingerprint_kind})"))
     print_rows(rows)
+    _warn(summary)
+
+
+def _warn(summary: "CorpusSummary") -> None:
+    """Say on stderr what of a corpus' shape does not suit a trainer."""
+    from headrace.inspection import HIGH_BOUNDARY_SHARE  # noqa: PLC0415  # heavy; not for --help
+
+    window, chunk = summary.window, summary.chunk_tokens
+    if window and chunk and summary.compression != "none" and not window.chunk_fits:
+        better = max(round(chunk / window.window), 1) * window.window
+        sys.stderr.write(
+            f"warning: the chunk of {chunk:,} tokens is no multiple of the window, and a compressed chunk is decoded whole "
+            f"for every window that touches it; build with --chunk-tokens {better}\n"
+        )
     if summary.boundary_share is not None and summary.boundary_share > HIGH_BOUNDARY_SHARE:
         sys.stderr.write(
             f"warning: {summary.boundary_share:.1%} of the tokens are boundaries; documents this short teach the model "

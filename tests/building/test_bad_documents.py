@@ -27,10 +27,10 @@ GOOD, BAD, EMPTY = '{"text": "x"}\n', "no JSON\n", '{"text": ""}\n'
 
 
 def failure(inputs: object, tmp_path: Path, **options) -> SourceError:
-    """The error of a build that leaves nothing."""
+    """The error of a build that publishes nothing."""
     with pytest.raises(SourceError) as caught:
         headrace.build(inputs, tmp_path / "c", **options)
-    assert not (tmp_path / "c").exists()
+    assert not (tmp_path / "c" / "shards.json").exists()
     return caught.value
 
 
@@ -41,12 +41,15 @@ def test_a_bad_document_behind_many_empty_ones(tmp_path):
     assert [problem.place for problem in error.problems] == ["a.jsonl:31"]
 
 
-@pytest.mark.parametrize("count", [1, 2, 20, 21, 22, 500])
+@pytest.mark.parametrize("count", [1, 2, 20, 21, 22, 500, 1500])
 def test_all_bad_documents_are_counted(tmp_path, count):
     """The number is that of the file; the first of them are told, and how many more there are."""
     error = failure(write(tmp_path / "a.jsonl", GOOD, BAD * count, GOOD), tmp_path)
     assert error.summary.startswith(f"{count} bad document{'s' * (count > 1)};")
-    assert [problem.place for problem in error.problems] == [f"a.jsonl:{2 + row}" for row in range(min(count, 21))]
+    assert [problem.place for problem in error.problems] == [f"a.jsonl:{2 + row}" for row in range(min(count, 1000))]
+    lines = str(error).splitlines()
+    assert lines[1:21] == [f"  {problem}" for problem in error.problems[:20]]
+    assert lines[21:] == ([f"  ... and {count - 20} more"] if count > 20 else [])
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -2,9 +2,13 @@
 
 import bz2
 import gzip
+import hashlib
 import lzma
+import os
+import random
 import struct
 import tracemalloc
+import zlib
 from collections.abc import Callable
 
 import pytest
@@ -139,6 +143,36 @@ def test_pieces_are_bounded(make_file: Maker, name: str) -> None:
     assert peak < size / 2  # xz looks back 8 MiB
 
 
+@pytest.mark.parametrize("name", ["gzip", "xz"])
+@pytest.mark.parametrize("number", [0, 1, 2, 15])
+def test_skippable_frames(make_file: Maker, name: str, number: int) -> None:
+    """Skippable frames of zstd may stand anywhere, hold anything, and be the whole file; none of it is content."""
+    held = COMPRESS[name](CONTENT)
+    skippable = bytes([0x50 + number]) + b"\x2a\x4d\x18" + struct.pack("<I", len(held)) + held
+    frame = zstd_compress(CONTENT[:9])
+    rest = zstd_compress(CONTENT[9:])
+    for data, content in (
+        (skippable, b""),
+        (skippable + frame + rest, CONTENT),
+        (frame + skippable + skippable + rest, CONTENT),
+        (frame + rest + skippable, CONTENT),
+    ):
+        assert compression_of(data) == "zstd"
+        assert read(make_file(data, compression="zstd"), 1000) == content
+        for cut in (1, 3, 7):
+            with pytest.raises(SourceError, match="zstd stream ends early"):
+                read(make_file((data + skippable)[: len(data) + cut], compression="zstd"))
+
+
+def test_gzip_headers(make_file: Maker) -> None:
+    """A name, a comment, an extra field and a header checksum in a gzip header are passed over."""
+    body = gzip.compress(CONTENT)[10:]
+    extra = struct.pack("<H", 6) + b"BC\x02\x00ab"
+    header = b"\x1f\x8b\x08\x1e" + bytes(6) + extra + b"name.jsonl\0" + b"a comment\0"
+    header += struct.pack("<H", zlib.crc32(header) & 0xFFFF)
+    assert read(make_file((header + body) * 2, compression="gzip")) == CONTENT * 2
+
+
 def test_zstd_of_all_sorts(make_file: Maker) -> None:
     """Frames without a content size, with windows up to 2 GiB, of raw and run-length blocks, and skippable frames."""
     skippable = b"\x5f\x2a\x4d\x18" + struct.pack("<I", 5) + b"hello"
@@ -151,6 +185,48 @@ def test_zstd_of_all_sorts(make_file: Maker) -> None:
     for cut in (1, 5, len(skippable) - 1):
         with pytest.raises(SourceError, match="zstd stream ends early"):
             read(make_file(data[:cut], compression="zstd"))
+
+
+@pytest.mark.parametrize("window_log", [10, 20, 27, 28, 29, 30, 31])
+@pytest.mark.parametrize("sized", [True, False])
+def test_zstd_windows(make_file: Maker, window_log: int, sized: bool) -> None:
+    """Every window that the format's own tool writes is read, also those that libraries refuse by default."""
+    parameters = zstandard.ZstdCompressionParameters(
+        window_log=window_log, write_content_size=sized, write_checksum=True
+    )
+    data = zstandard.ZstdCompressor(compression_params=parameters).compress(CONTENT * 50)
+    assert read(make_file(data, compression="zstd"), 1 << 20) == CONTENT * 50
+
+
+def test_zstd_matches_far_back(make_file: Maker) -> None:
+    """A match 130 MiB back, beyond the window that libraries allow by default, is found again."""
+    block = random.Random(1).randbytes(1 << 16)
+    zeros = bytes(1 << 20)
+    parameters = zstandard.ZstdCompressionParameters(
+        window_log=28, enable_ldm=True, hash_log=10, chain_log=10, strategy=1
+    )
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    parts = [compressor.compress(piece) for piece in (block, *[zeros] * 130, block)]
+    data = b"".join([*parts, compressor.flush()])
+    assert len(data) < 1.5 * len(block)
+    digest, wanted = hashlib.sha256(), hashlib.sha256(block + zeros * 130 + block)
+    with open_stream(make_file(data, compression="zstd")) as stream:
+        while piece := stream.read(1 << 20):
+            digest.update(piece)
+    assert digest.digest() == wanted.digest()
+
+
+def test_zstd_that_cannot_be_read(make_file: Maker) -> None:
+    """A window beyond 2 GiB, and a dictionary, are said as what they are, not as damage."""
+    wide = b"\x28\xb5\x2f\xfd\x00\xb0" + zstd_block(b"", 0, last=True)
+    with pytest.raises(SourceError, match=r"a.jsonl: looks back more than 2 GiB.*--long=31"):
+        read(make_file(wide, compression="zstd"))
+    samples = [b'{"text": "%d words of text, all alike"}\n' % number for number in range(2000)]
+    dictionary = zstandard.train_dictionary(4096, samples)
+    assert dictionary.dict_id()
+    data = zstandard.ZstdCompressor(dict_data=dictionary).compress(CONTENT)
+    with pytest.raises(SourceError, match=r"a.jsonl: compressed with a zstd dictionary"):
+        read(make_file(data, compression="zstd"))
 
 
 def test_zstd_block_of_no_kind(make_file: Maker) -> None:
@@ -182,6 +258,19 @@ def test_the_bytes_on_disk_can_be_observed(make_file: Maker, compression: str | 
             pass
     assert b"".join(piece for _, piece in seen) == data
     assert {observed for observed, _ in seen} == {file}
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "zstd", "bz2", "xz"])
+def test_a_file_that_is_rewritten(make_file: Maker, compression: str | None) -> None:
+    """A file that is written to while it is read is an error, though its size stays the same."""
+    data = COMPRESS[compression](CONTENT) if compression else CONTENT
+    file = make_file(data, compression=compression)
+    with open_stream(file) as stream:
+        stream.read(1)
+        file.path.write_bytes(data)
+        os.utime(file.path, ns=(0, 12345))
+        with pytest.raises(SourceError, match=r"a.jsonl: changed while it was read: something wrote to it"):
+            list(iter(lambda: stream.read(1 << 20), b""))
 
 
 def test_a_file_that_keeps_growing(make_file: Maker) -> None:

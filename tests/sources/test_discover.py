@@ -2,10 +2,13 @@
 
 import gzip
 import io
+import lzma
 import os
 import socket
 import tarfile
+import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -180,6 +183,9 @@ def archive(kind: str) -> bytes:
         (b"7z\xbc\xaf\x27\x1c" + bytes(50), "a 7z archive"),
         (b"PAR1" + bytes(50), "Parquet is not read"),
         (b"\x04\x22\x4d\x18" + bytes(50), "compressed with lz4"),
+        (lzma.compress(LINE, lzma.FORMAT_ALONE), "compressed with lzma"),
+        (b"LZIP\x01" + bytes(50), "compressed with lzip"),
+        (gzip.compress(archive("zip")), "a zip archive"),
     ],
 )
 def test_archives_under_a_good_name(tmp_path: Path, data: bytes, reason: str) -> None:
@@ -202,6 +208,10 @@ def test_archives_under_a_good_name(tmp_path: Path, data: bytes, reason: str) ->
         (b'["a", "b"]\n' + LINE, False),
         (b'["' + b"x" * 200_000 + b'"]\n' + LINE, False),
         (b'"text"\n[\n', False),
+        (b'[{"text": "a\xff"},\n{"text": "b"}]', True),
+        (b"[2026-01-01] started\n" + LINE, False),
+        (b"[" * 300_000 + b"\n" + LINE, False),
+        (b'[{"text": "a"}]]\n' + LINE, False),
     ],
 )
 def test_json_arrays(tmp_path: Path, data: bytes, array: bool) -> None:
@@ -214,6 +224,17 @@ def test_json_arrays(tmp_path: Path, data: bytes, array: bool) -> None:
             }
         else:
             assert labels(discover([tmp_path / name])) == [name]
+
+
+def test_compressed_twice(tmp_path: Path) -> None:
+    """A file that was compressed twice is an error that says so, whatever compressions they are."""
+    write(tmp_path, "a.jsonl.gz", data=gzip.compress(gzip.compress(LINE)))
+    write(tmp_path, "b.jsonl.zst", data=zstandard.compress(lzma.compress(LINE)))
+    found = problems(tmp_path)
+    assert found == {
+        f"{tmp_path}/a.jsonl.gz": "compressed twice, gzip inside gzip; decompress it once",
+        f"{tmp_path}/b.jsonl.zst": "compressed twice, xz inside zstd; decompress it once",
+    }
 
 
 def test_a_cut_stream_is_found_early(tmp_path: Path) -> None:
@@ -339,20 +360,35 @@ def test_special_files(tmp_path: Path) -> None:
     }
 
 
-def test_unreadable_files_and_folders(tmp_path: Path) -> None:
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def test_unreadable_files_and_folders(open_folder: Path) -> None:
     """What may not be read is told with the path, and with everything else that is wrong."""
-    write(tmp_path, "a.jsonl", "sub/b.jsonl", "c.jsonl")
-    (tmp_path / "a.jsonl").chmod(0)
-    if os.access(tmp_path / "a.jsonl", os.R_OK):
-        pytest.skip("this user (root?) can read everything")
-    (tmp_path / "sub").chmod(0)
+    folder = open_folder
+    write(folder, "a.jsonl", "sub/b.jsonl", "c.jsonl", "closed/d.jsonl")
+    (folder / "a.jsonl").chmod(0)
+    (folder / "sub").chmod(0)
+    (folder / "closed").chmod(0o444)
+    if os.getuid() == 0:  # who may read everything
+        os.seteuid(65534)
     try:
-        found = problems(tmp_path, f"{tmp_path}/sub/*", "nowhere")
+        found = problems(folder, f"{folder}/sub/*", folder / "sub" / "b.jsonl", "nowhere")
     finally:
-        (tmp_path / "sub").chmod(0o700)
-    assert found.keys() == {f"{tmp_path}/a.jsonl", f"{tmp_path}/sub", "nowhere"}
-    assert "Permission denied" in found[f"{tmp_path}/a.jsonl"]
-    assert "cannot be listed" in found[f"{tmp_path}/sub"]
+        if os.getuid() == 0:
+            os.seteuid(0)
+        for closed in ("sub", "closed"):
+            (folder / closed).chmod(0o700)
+    denied = {place: reason for place, reason in found.items() if "Permission denied" in reason}
+    assert denied.keys() == {f"{folder}/{name}" for name in ("a.jsonl", "sub", "sub/b.jsonl", "closed/d.jsonl")}
+    assert denied[f"{folder}/sub"] == "cannot be listed (Permission denied)"
+    assert found.keys() - denied.keys() == {"nowhere"}
 
 
 def test_folders_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,6 +404,28 @@ def test_folders_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "scandir", failing)
     for given in (tmp_path, f"{tmp_path}/**/*.jsonl"):
         assert problems(given) == {f"{tmp_path}/sub": "cannot be listed (Permission denied)"}
+
+
+def test_paths_that_cannot_be_looked_up(tmp_path: Path) -> None:
+    """A path that the system cannot look up is an error that says why, not one that is missing."""
+    (tmp_path / "loop").symlink_to("loop")
+    assert problems(tmp_path / "loop" / "a.jsonl", "x" * 5000, "a.jsonl\0") == {
+        f"{tmp_path}/loop/a.jsonl": "cannot be opened (Too many levels of symbolic links)",
+        "x" * 5000: "cannot be opened (File name too long)",
+        r"a.jsonl\x00": "does not exist",
+    }
+    write(tmp_path, "a.jsonl")
+    assert problems(tmp_path / "a.jsonl" / "b.jsonl") == {f"{tmp_path}/a.jsonl/b.jsonl": "does not exist"}
+
+
+def test_thousands_of_files(tmp_path: Path) -> None:
+    """A large folder is listed in one go; no descriptor stays open."""
+    for number in range(2000):
+        (tmp_path / f"{number % 7}-{number}.jsonl").write_bytes(LINE)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    found = labels(discover([tmp_path, f"{tmp_path}/*.jsonl"]))
+    assert (len(found), found) == (2000, sorted(found))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 # --- nothing found

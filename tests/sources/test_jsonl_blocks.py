@@ -229,9 +229,12 @@ def test_other_unicode_encodings(make_file: Callable[..., SourceFile], mark: byt
     """A file in UTF-16 or UTF-32 is one report that says so, not one a line."""
     name = "UTF-32" if len(mark) == 4 else "UTF-16"
     file = make_file(mark + '{"text": "a"}\n{"text": "b"}\n'.encode("utf-16-le"))
-    (batch,) = read_jsonl(file, on_bad_input="replace", block_bytes=1)
-    assert (batch.texts, batch.consumed) == ([], file.size)
-    assert [str(drop) for drop in batch.drops] == [f"a.jsonl: byte 0: invalid UTF-8 (the file is {name})"]
+    batches = list(read_jsonl(file, on_bad_input="replace", block_bytes=1))
+    assert sum(batch.consumed for batch in batches) == file.size
+    assert not any(batch.texts for batch in batches)
+    assert [str(drop) for batch in batches for drop in batch.drops] == [
+        f"a.jsonl: byte 0: invalid UTF-8 (the file is {name})"
+    ]
 
 
 def test_replaced_documents_are_counted(make_file: Callable[..., SourceFile]) -> None:
@@ -254,6 +257,35 @@ def test_batches_are_cut_by_size(make_file: Callable[..., SourceFile]) -> None:
     assert len(batches) == pytest.approx(len(data) / 1000, rel=0.2)
     assert [text for batch in batches for text in batch.texts] == [*(b"%d" % n for n in range(1000)), b""]
     assert {str(batches[0].rows.dtype), str(batches[0].offsets.dtype)} == {"uint64"}
+
+
+def test_faults_are_delivered_at_once(make_file: Callable[..., SourceFile]) -> None:
+    """Near the start of a file a batch ends with the block that has a fault in it, so that nobody reads on in vain."""
+    good, bad = b'{"text": "good"}\n', b'{"body": "bad"}\n'
+    batches = read_jsonl(make_file(bad * 500_000))
+    first = next(batches)
+    assert len(first.drops) > 1000
+    assert first.consumed <= 64 * 1024
+    assert next(batches).consumed <= 128 * 1024
+    batches = read_jsonl(make_file(good * 30_000 + bad + good * 500_000))
+    assert next(batches).consumed < 1_000_000
+    assert next(batches).consumed > 4_000_000
+    batches = read_jsonl(make_file(good * 30_000 + b'{"text": "\xff"}\n' + good * 500_000), on_bad_input="replace")
+    assert (batch := next(batches)).consumed < 1_000_000
+    assert batch.replaced == 1
+
+
+@pytest.mark.parametrize("line", [b"x\n", b"{}\n", b'{"text":""}\n', b"\xff\n"])
+def test_nothing_but_faults(make_file: Callable[..., SourceFile], line: bytes) -> None:
+    """However many bad lines there are, only about a thousand reports are held at a time, and none is lost."""
+    count = 100_000 // len(line)
+    file = make_file(line * count)
+    batches = list(read_jsonl(file, on_bad_input="skip", block_bytes=1024, batch_bytes=10**6))
+    assert sum(len(batch.drops) for batch in batches) == count
+    batches = list(read_jsonl(file, on_bad_input="skip", block_bytes=1024, batch_bytes=10_000))
+    assert sum(len(batch.drops) for batch in batches) == count
+    assert max(len(batch.drops) for batch in batches) <= 1000 + 1024 // len(line)
+    assert len(batches) <= 10 + 10 + count // 700
 
 
 @pytest.mark.parametrize("good", [True, False])

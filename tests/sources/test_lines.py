@@ -57,6 +57,14 @@ def test_kept(line: bytes, text: bytes) -> None:
         (b'{"text": "a",}', "not JSON", 13),
         ('{"é": 1, "text": a}'.encode(), "not JSON", 18),
         (b'{"text": "a\x01"}', "not JSON", 11),
+        (b'{"text": "a\x00b"}', "not JSON", 11),
+        (b"\0" * 50, "not JSON", 0),
+        ('{"text": "a"}'.encode("utf-16-le"), "not JSON (it looks like UTF-16)", 1),
+        (b"[2026-01-01] started", "not JSON", 5),
+        (b"{'text': 'a'}", "not JSON", 1),
+        (b'{"text": "a"} // a comment', "extra data", 14),
+        (b'\x1e{"text": "a"}', "not JSON", 0),
+        ('\u00a0{"text": "a"}'.encode(), "not JSON", 0),
         (rb'{"text": "\x"}', "not JSON", 10),
         (rb'{"text": "\u12"}', "not JSON", 11),
         (b'{"text": 01}', "not JSON", 10),
@@ -95,6 +103,24 @@ def test_dotted_field() -> None:
     for line in (b'{"a.b": "y"}', b'{"a": {}}', b'{"a": "b"}', b'{"a": null}', b'{"a": [{"b": "x"}]}'):
         assert parse(line, "a.b")[0] == LineFault("no field a.b")
     assert parse(b'{"a": {"b": null}}', "a.b")[0] == LineFault("a.b is null")
+
+
+def at_depth(calls: int, line: bytes):
+    """Parse a line that many calls further down."""
+    return at_depth(calls - 1, line) if calls else parse(line)
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+def test_nesting_does_not_depend_on_the_caller(opening: bytes) -> None:
+    """A line that is nested deeply is kept or not whatever calls lie above, which differ between a worker and a script."""
+    closing = b"]" if opening == b"[" else b"}"
+    outcomes = []
+    for depth in range(880, 1020, 4):
+        line = b'{"text": "a", "n": ' + opening * depth + b"1" + closing * depth + b"}"
+        outcomes.append(parse(line))
+        assert all(at_depth(calls, line) == outcomes[-1] for calls in (0, 1, 40, 300, 700))
+    assert outcomes[0] == (b"a", False)
+    assert outcomes[-1] == (LineFault("not JSON (nested too deeply)"), False)
 
 
 def test_empty_field_name() -> None:

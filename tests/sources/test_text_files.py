@@ -57,6 +57,12 @@ def test_batches(make_file: Maker) -> None:
     assert sum(batch.consumed for batch in read_shard(SourceShard(0, tuple(files)))) == 2500
 
 
+def test_many_faults(make_file: Maker) -> None:
+    """Thousands of files without a text are delivered a thousand at a time."""
+    files = [make_file(b"", "empty.txt", "text")] * 2500
+    assert [len(batch.drops) for batch in read_text(files)] == [1000, 1000, 500]
+
+
 def test_compressed_text(make_file: Maker) -> None:
     """Damage in one file of a shard is an error that names that file."""
     import gzip

@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from headrace.errors import SourceError
-from headrace.sources import SourceShard, read_shard
+from headrace.sources import BadInput, SourceFile, SourceShard
+from headrace.sources.compressed import open_stream
+from headrace.sources.lines import LineFault, LineParser
+from headrace.sources.utf8 import BOM
 from headrace.tokenizers.base import BatchTokenizer
 
 __all__ = ["SAMPLE_BYTES", "ReferenceCheck", "sample_texts"]
@@ -14,25 +18,53 @@ __all__ = ["SAMPLE_BYTES", "ReferenceCheck", "sample_texts"]
 SAMPLE_BYTES = 256 * 1024
 """Text that is compared, at most."""
 _SAMPLED_SOURCES = 16
+_LEAST_HEAD = 64 * 1024
+"""Bytes read of a source at most are twice what it is to give, or this many: one long document is not read whole."""
 
 
 def sample_texts(shards: Sequence[SourceShard], text_field: str) -> Iterator[bytes]:
-    """Up to 256 KiB of text, spread over the sources, for the check of the tokenizer."""
-    step = max(len(shards) // _SAMPLED_SOURCES, 1)
-    chosen = shards[::step][:_SAMPLED_SOURCES]
-    each = SAMPLE_BYTES // max(len(chosen), 1)
-    for shard in chosen:
-        room = each
-        # A damaged source is reported by the build itself, with its place among the others.
-        try:
-            batch = next(read_shard(shard, text_field=text_field, on_bad_input="skip"), None)
-        except SourceError:
-            continue
-        for text in batch.texts if batch else ():
+    """Up to 256 KiB of text, spread over the sources, for the check of the tokenizer.
+
+    What is bad or damaged is passed over: the build itself reports it. Of a source that begins with a longer line, that
+    line is given as it lies there, for any text will do.
+    """
+    count = min(len(shards), _SAMPLED_SOURCES)
+    for number in range(count):
+        yield from _texts_of(shards[number * len(shards) // count], text_field, SAMPLE_BYTES // count)
+
+
+def _texts_of(shard: SourceShard, text_field: str, room: int) -> Iterator[bytes]:
+    for file in shard.files[:_SAMPLED_SOURCES]:
+        for text in _documents(file, text_field, max(2 * room, _LEAST_HEAD)):
+            cut = text[:room].decode(errors="ignore").encode()
+            room -= len(cut)
+            if cut:
+                yield cut
             if room <= 0:
-                break
-            yield text if len(text) <= room else text[:room].decode("utf-8", "ignore").encode()
-            room -= len(text)
+                return
+
+
+def _documents(file: SourceFile, text_field: str, limit: int) -> Iterator[bytes]:
+    head = _head(file, limit)
+    goes_on = len(head) == limit
+    text = head.removeprefix(BOM)
+    lines = text.split(b"\n")
+    if file.kind == "text" or (goes_on and len(lines) == 1):
+        yield text
+        return
+    parser = LineParser(text_field, BadInput.SKIP, keep_empty=False)
+    for line in lines[:-1] if goes_on else lines:  # the last one is most likely cut
+        found = parser.parse(line)[0]
+        if not isinstance(found, LineFault):
+            yield found
+
+
+def _head(file: SourceFile, limit: int) -> bytes:
+    head = b""
+    with suppress(SourceError), open_stream(file) as stream:
+        while len(head) < limit and (piece := stream.read(limit - len(head))):
+            head += piece
+    return head
 
 
 class ReferenceCheck:

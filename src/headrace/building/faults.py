@@ -1,41 +1,66 @@
 """Documents that were not kept: recorded, reported many at once, and judged when there are too many."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Self, cast
+from typing import IO, Any, Self
 
-from headrace.errors import MAX_LISTED, Problem, SourceError
-from headrace.sources import DocumentBatch, Drop, SourceShard, read_shard
-from headrace.sources.compressed import open_stream
+from headrace.building.hints import encoding_hint, fields_hint
+from headrace.errors import MAX_LISTED, BuildError, Problem, SourceError
+from headrace.sources import WHOLE_FILE, DocumentBatch, Drop, SourceFile, SourceShard, read_shard
+from headrace.sources.excerpt import excerpts
+from headrace.sources.rawfile import DamagedFileError
+from headrace.storage.atomic import fsync_folder
 
 __all__ = [
     "CHECK_BYTES",
     "EMPTY",
+    "JUDGED_FROM",
+    "MOST_KEPT",
     "BadDocumentsError",
     "DropLog",
+    "FaultyInputError",
+    "TooManyBadError",
     "check_sources",
     "fields_hint",
+    "judge",
     "look_on",
     "places",
+    "show_texts",
 ]
 
 EMPTY = "empty"
 """The one reason for dropping a document that is no fault of the input."""
 CHECK_BYTES = 1 << 28
 """Bytes of input read on after the first bad document, in search of more to report."""
+MOST_KEPT = 1000
+"""Bad documents that an error holds at most; how many of them are listed is for whoever prints it."""
+JUDGED_FROM = 1000
+"""Documents of a source after which the share of bad ones is judged, so that small files are not cut off."""
+_PLACES_BYTES = 1 << 24
+"""Bytes read again in search of documents that were kept."""
 
 
 def look_on(batches: Iterator[DocumentBatch], limit: int) -> tuple[list[Drop], bool]:
-    """Return the faults in the next `limit` bytes, and whether reading stopped before the end."""
+    """Return the faults in the next `limit` bytes, and whether reading stopped before the end.
+
+    It also stops where there are enough, which more than a few are if most documents are bad: then the file or an option
+    is wrong, and that is to be said at once. A damaged file is one fault, and the end.
+    """
     found: list[Drop] = []
-    consumed = 0
-    for batch in batches:
-        found += [drop for drop in batch.drops if drop.reason != EMPTY]
-        consumed += batch.consumed
-        if consumed > limit or len(found) > MAX_LISTED:
-            return found, True
+    consumed = kept = 0
+    try:
+        for batch in batches:
+            found += [drop for drop in batch.drops if drop.reason != EMPTY]
+            kept += len(batch.texts)
+            consumed += batch.consumed
+            if consumed > limit or len(found) >= MOST_KEPT or (len(found) > MAX_LISTED and len(found) > kept):
+                return found, True
+    except DamagedFileError as error:
+        return [*found, _damage(error)], True
     return found, False
 
 
@@ -47,21 +72,43 @@ def check_sources(shards: Iterable[SourceShard], text_field: str, limit: int = C
     """
     found: list[Drop] = []
     for shard in shards:
-        if limit <= 0 or len(found) > MAX_LISTED:
-            return found, True
-        try:
-            more, cut = look_on(read_shard(shard, text_field=text_field), limit)
-        except SourceError as error:
-            more, cut = [Drop(shard.files[0].label, -1, 0, error.summary)], False
-        found += more
-        limit -= shard.size
-        if cut:
-            return found, True
+        rest = shard.files
+        while rest:
+            if limit <= 0 or len(found) > MAX_LISTED:
+                return found, True
+            more, cut = look_on(read_shard(replace(shard, files=rest), text_field=text_field), limit)
+            found += more
+            limit -= sum(file.size for file in rest)
+            damaged = more[-1].path if more and more[-1].byte < 0 else None
+            if cut and damaged is None:
+                return found, True
+            rest = rest[[file.label for file in rest].index(damaged) + 1 :] if damaged else ()
     return found, False
 
 
-class BadDocumentsError(SourceError):
-    """Bad documents stop a build.
+def _damage(error: DamagedFileError) -> Drop:
+    return Drop(error.label, WHOLE_FILE, -1, error.what)
+
+
+class FaultyInputError(SourceError):
+    """Documents that stop a build.
+
+    Attributes:
+        drops: the first of them, `MOST_KEPT` at most.
+        count: how many were found.
+    """
+
+    drops: tuple[Drop, ...]
+    count: int
+
+    def __str__(self) -> str:
+        lines = [self.summary, *(f"  {problem}" for problem in self.problems[:MAX_LISTED])]
+        more = self.count - min(len(self.problems), MAX_LISTED)
+        return "\n".join([*lines, f"  ... and {more} more"] if more > 0 else lines)
+
+
+class BadDocumentsError(FaultyInputError):
+    """Bad documents stop a build that was to have none.
 
     Args:
         drops: the first of them.
@@ -71,59 +118,117 @@ class BadDocumentsError(SourceError):
     """
 
     def __init__(self, drops: Sequence[Drop], count: int, *, complete: bool, hint: str = "") -> None:
-        self.drops = tuple(drops)
-        self.count = count
+        self.drops = tuple(drops[:MOST_KEPT])
+        self.count = max(count, len(drops))  # a file that ends early is a fault beside its documents
         self.complete = complete
         self.hint = hint
+        other = ", or replace to put U+FFFD for what is no UTF-8" if any(map(_undecodable, drops)) else ""
         super().__init__(
-            f"{'' if complete else 'at least '}{count} bad document{'s' * (count != 1)}; nothing was published. Mend "
-            f"them, or build with --on-bad-input skip to leave them out and count them{hint}",
-            problems=places(drops),
+            f"{'' if complete else 'at least '}{self.count} bad document{'s' * (self.count != 1)}; nothing was published. "
+            f"Mend them, or build with --on-bad-input skip to leave them out and count them{other}{hint}"
+            f"{encoding_hint(drops)}",
+            problems=places(self.drops),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), complete=self.complete, hint=self.hint), (self.drops, self.count)
 
 
+class TooManyBadError(FaultyInputError):
+    """So large a share of a source is bad that an option is likely wrong, or the source.
+
+    Args:
+        message: how many of how many, and what may be wrong.
+        drops: the first of the bad ones.
+        count: how many there were.
+    """
+
+    def __init__(self, message: str, drops: Sequence[Drop], count: int) -> None:
+        self.drops = tuple(drops[:MOST_KEPT])
+        self.count = count
+        super().__init__(message, problems=places(self.drops))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.summary, self.drops, self.count)
+
+
 def places(drops: Sequence[Drop]) -> list[Problem]:
     """Drops as the problems of an error."""
-    return [_problem(drop) for drop in drops]
+    return [Problem(drop.place, drop.reason + (f" (byte {drop.byte})" if drop.row >= 0 else "")) for drop in drops]
 
 
-def _problem(drop: Drop) -> Problem:
-    name = f"{drop.path}: "
-    if drop.reason.startswith(name):  # a damaged file, in the words of its own error
-        return Problem(drop.path, drop.reason.removeprefix(name))
-    return Problem(drop.place, drop.reason + (f" (byte {drop.byte})" if drop.row >= 0 else ""))
+def show_texts(error: FaultyInputError, files: Sequence[SourceFile]) -> list[Problem]:
+    """The problems of an error, each with a part of the text that it is about, read from the files again.
+
+    Args:
+        error: what stopped a build.
+        files: the build's inputs, the faulty ones among them.
+    """
+    wanted: dict[str, list[int]] = {}
+    for drop in error.drops:
+        if drop.byte >= 0:
+            wanted.setdefault(drop.path, []).append(drop.byte)
+    texts = {file.label: excerpts(file, wanted[file.label]) for file in files if file.label in wanted}
+    return [
+        replace(problem, reason=f"{problem.reason}: {text}") if text else problem
+        for problem, drop in zip(error.problems, error.drops, strict=True)
+        for text in [texts.get(drop.path, {}).get(drop.byte, "")]
+    ]
 
 
-def fields_hint(shard: SourceShard, drops: Sequence[Drop]) -> str:
-    """Which fields the lines do have, where the one asked for is missing from them."""
-    lacking = next((drop for drop in drops if drop.reason.startswith("no field")), None)
-    if lacking is None:
-        return ""
-    file = next(file for file in shard.files if file.label == lacking.path)
-    with open_stream(file) as stream:
-        head = b""
-        while len(head) < 1 << 20 and (piece := stream.read(1 << 16)):
-            head += piece
-    names: list[str] = []
-    for line in head.split(b"\n")[:100]:
-        try:
-            row: Any = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            names += [name for name in cast("dict[str, Any]", row) if name not in names]
-    return f"; the lines have the fields {', '.join(map(repr, names[:20]))}" if names else ""
+def judge(
+    shard: SourceShard, text_field: str, first: Sequence[Drop], *, seen: int, faults: int, replaced: int, limit: float
+) -> None:
+    """Stop where too large a share of a source is bad: it is then more likely that an option is wrong, or the source.
+
+    Documents in which something was replaced are as bad as those left out: a source full of them is in another encoding.
+
+    Args:
+        shard: the source.
+        text_field: where its texts are looked for.
+        first: the first documents left out for a fault.
+        seen: documents so far.
+        faults: of them, left out for another reason than being empty.
+        replaced: of them, kept with U+FFFD for what was no UTF-8.
+        limit: share of them that may be bad, from 0 to 1.
+
+    Raises:
+        TooManyBadError: more of them are, and enough were seen to tell.
+    """
+    bad = faults + replaced
+    if seen < JUDGED_FROM or bad <= limit * seen:
+        return
+    drops = list(first)
+    if replaced:  # where they lie was not written down, as they were kept
+        drops = check_sources([shard], text_field, _PLACES_BYTES)[0] or drops
+    kept = f" ({replaced} hold bytes that are no UTF-8 and became U+FFFD)" if replaced else ""
+    raise TooManyBadError(
+        f"{shard.files[0].label}: {bad} of the first {seen} documents are bad{kept}, more than the {limit:.2%} that "
+        f"--max-bad allows{fields_hint(shard, drops)}{encoding_hint(drops)}",
+        drops,
+        bad,
+    )
+
+
+def _undecodable(drop: Drop) -> bool:
+    return drop.reason.startswith(("invalid UTF-8", "lone surrogate"))
 
 
 class DropLog:
-    """Every document that was not kept, as JSON lines in a file (none if all were); the first few bad ones in memory."""
+    """Every document that was not kept, as JSON lines in a file (none if all were); the first few bad ones in memory.
+
+    A context manager; leaving it without an exception waits until the file is on disk.
+
+    Attributes:
+        first: the first bad documents, `MOST_KEPT` at most, and after the context a few of them; empty documents are no
+            fault.
+
+    Raises:
+        BuildError: the file cannot be written.
+    """
 
     def __init__(self, path: Path) -> None:
         self.first: list[Drop] = []
-        """Empty documents left out: they are no fault."""
         self._path = path
         self._file: IO[str] | None = None
 
@@ -131,14 +236,31 @@ class DropLog:
         self._path.unlink(missing_ok=True)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._file is not None:
-            self._file.close()
+            try:
+                with self._file:
+                    if kind is None:
+                        self._file.flush()
+                        os.fsync(self._file.fileno())
+                        fsync_folder(self._path.parent)
+            except OSError as error:
+                if kind is None:
+                    raise self._not_written(error) from error
+        del self.first[MAX_LISTED + 1 :]  # what goes on into the build's report
 
     def add(self, drops: list[Drop]) -> None:
         """Record the drops of a batch."""
         if not drops:
             return
+        try:
+            self._write(drops)
+        except OSError as error:
+            raise self._not_written(error) from error
+        if len(self.first) < MOST_KEPT:
+            self.first += [drop for drop in drops if drop.reason != EMPTY][: MOST_KEPT - len(self.first)]
+
+    def _write(self, drops: list[Drop]) -> None:
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("w", encoding="utf-8")
@@ -146,6 +268,6 @@ class DropLog:
             line = None if drop.row < 0 else drop.row + 1
             row = {"file": drop.path, "line": line, "byte": drop.byte, "reason": drop.reason}
             self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        if len(self.first) <= MAX_LISTED:
-            bad = [drop for drop in drops if drop.reason != EMPTY]
-            self.first += bad[: MAX_LISTED + 1 - len(self.first)]
+
+    def _not_written(self, error: OSError) -> BuildError:
+        return BuildError(f"{self._path}: cannot be written: {error.strerror or error}; nothing was published")

@@ -8,8 +8,9 @@ from typing import Literal
 
 from headrace.errors import Problem, SourceError, SourceNotFoundError
 from headrace.sources.compressed import compression_of, open_stream
+from headrace.sources.documents import BadInput
 from headrace.sources.files import Compression, Kind, NamedKind, SourceFile, kind_of_name, label, split_compression
-from headrace.sources.lines import JSON_DECODER, split_field
+from headrace.sources.lines import ENDS_EARLY, JSON_DECODER, LineFault, LineParser, split_field
 from headrace.sources.utf8 import BOM
 
 __all__ = ["Format", "Refusal", "inspect", "inspect_named"]
@@ -31,6 +32,8 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file; wanted JSON lines or text"),
     (b"\x04\x22\x4d\x18", "compressed with lz4, which is not read; wanted gzip, zstd, bz2, xz or none"),
     (b"\x1f\x9d", "compressed with compress, which is not read; wanted gzip, zstd, bz2, xz or none"),
+    (b"LZIP\x01", "compressed with lzip, which is not read; wanted gzip, zstd, bz2, xz or none"),
+    (b"\x5d\0\0", "compressed with lzma, which is not read; wanted gzip, zstd, bz2, xz or none"),
 )
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _ARRAY_REASON = "a JSON array; wanted one JSON object a line"
@@ -81,6 +84,8 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, text_field: st
             file = SourceFile(file.path, shown, size, "text", compression)
             head = _first_bytes(file)
             _refuse_foreign(head)
+            if again := compression_of(head):
+                raise Refusal(f"compressed twice, {again} inside {compression}; decompress it once")
         elif size:
             _refuse_wrong_suffix(path)
         if named == "json" and not chosen and form != "text":
@@ -164,9 +169,11 @@ def _refuse_without_field(file: SourceFile, text_field: str) -> None:
 
 
 def _refuse_array(file: SourceFile) -> None:
-    """Refuse one array over several lines, or on the only line; lines that are arrays are dropped one by one."""
+    """Refuse one array over several lines, or on the only line; lines that are arrays, or none, are dropped one by one."""
     line, alone = _first_line(file)
-    if alone or not isinstance(_parsed(line), list):
+    found = LineParser("text", BadInput.REPLACE, keep_empty=True).parse(line)[0]
+    goes_on = isinstance(found, LineFault) and found.reason == ENDS_EARLY
+    if goes_on or (alone and isinstance(_parsed(line), list)):
         raise Refusal(_ARRAY_REASON, line=1)
 
 

@@ -18,6 +18,7 @@ from headrace.sources.listing import expand, has_wildcards, list_folder, literal
 
 __all__ = ["Discovery", "SourceFile", "SourceShard", "discover"]
 
+_ABSENT = "does not exist"
 MAX_NAMED = 3
 """Most files that a message about a folder without input names."""
 
@@ -122,9 +123,8 @@ class _Search:
         elif has_wildcards(given):
             self._add_pattern(index, given)
         else:
-            url = "://" in given
-            reason = "a URL; this version reads local files" if url else "does not exist"
-            self.refuse(index, given or "(an empty path)", reason, missing=not url)
+            reason = "a URL; this version reads local files" if "://" in given else _why_absent(given)
+            self.refuse(index, given or "(an empty path)", reason, missing=reason == _ABSENT)
 
     def refuse(self, index: int, place: str, reason: str, *, missing: bool = False, line: int | None = None) -> None:
         self.problems.append(Problem(label(place) + (f":{line}" if line else ""), reason))
@@ -254,6 +254,16 @@ class _Selection:
 
     def _label(self, path: str) -> str:
         return label(path.removeprefix(self._root).lstrip("/") or ".")
+
+
+def _why_absent(path: str) -> str:
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        pass
+    except OSError as error:
+        return f"cannot be opened ({error.strerror or error})"
+    return _ABSENT
 
 
 def _absolute(path: str) -> str:

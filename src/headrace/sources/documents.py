@@ -6,10 +6,12 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["WHOLE_FILE", "BadInput", "BatchBuilder", "DocumentBatch", "Drop"]
+__all__ = ["MOST_DROPS", "WHOLE_FILE", "BadInput", "BatchBuilder", "DocumentBatch", "Drop"]
 
 WHOLE_FILE = -1
 """`Drop.row` of a fault that concerns a file, not a line of it."""
+MOST_DROPS = 1000
+"""A batch with this many is delivered, so that a file of nothing but faults needs no more memory than others."""
 
 
 class BadInput(StrEnum):
@@ -34,13 +36,16 @@ class Drop:
     row: int
     """Line of the file, from 0, blank lines counted; `WHOLE_FILE` where the whole file is meant."""
     byte: int
-    """Offset in the decompressed stream, a byte order mark included: of the fault, or of its line's start."""
+    """Offset in the decompressed stream, a byte order mark included: of the fault, or of its line's start. -1 where a whole
+    file is meant that is damaged."""
     reason: str
     """Without any of the document's text; equal faults have equal reasons, so that they can be counted."""
 
     @property
     def place(self) -> str:
-        """`file:LINE`, lines from 1, or `file: byte N`."""
+        """`file:LINE`, lines from 1, or `file: byte N`, or the file alone."""
+        if self.byte < 0:
+            return self.path
         return f"{self.path}: byte {self.byte}" if self.row == WHOLE_FILE else f"{self.path}:{self.row + 1}"
 
     def __str__(self) -> str:

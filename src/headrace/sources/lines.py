@@ -5,11 +5,15 @@ This is what decides; the fast path in `jsonl` only skips it where it can prove 
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from headrace.sources.documents import BadInput
+from headrace.sources.utf8 import unmarked_wide_encoding
 
-__all__ = ["JSON_DECODER", "LineFault", "LineParser", "split_field"]
+__all__ = ["ENDS_EARLY", "JSON_DECODER", "LineFault", "LineParser", "split_field"]
+
+ENDS_EARLY = "not JSON, ends early"
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_SPACE = " \t\r\n"
@@ -99,7 +103,7 @@ class LineParser:
 
     def _text(self, line: str) -> str | LineFault:
         try:
-            value = JSON_DECODER.decode(line)
+            value = _decode(line)
         except json.JSONDecodeError as error:
             return LineFault(
                 _syntax_fault(line, error), len(line[: _place(line, error)].encode(errors="surrogateescape"))
@@ -122,6 +126,20 @@ class LineParser:
         return LineFault(f"{self.field} is not a string")
 
 
+def _decode(line: str) -> object:
+    """Parse a line; how deep it may be nested does not depend on how deep in calls the caller is, as it would at once.
+
+    Raises:
+        RecursionError: it is nested deeper than about the interpreter's recursion limit.
+        JSONDecodeError: it is no JSON.
+    """
+    try:
+        return JSON_DECODER.decode(line)
+    except RecursionError:
+        with ThreadPoolExecutor(1) as fresh:  # a thread begins with no calls at all
+            return fresh.submit(JSON_DECODER.decode, line).result()
+
+
 def _place(line: str, error: json.JSONDecodeError) -> int:
     """Where the fault is, for all versions of Python: 3.13 names a trailing comma, earlier ones what follows it."""
     if not error.msg.startswith("Illegal trailing comma"):
@@ -136,5 +154,7 @@ def _syntax_fault(line: str, error: json.JSONDecodeError) -> str:
     rest = line[error.pos :].rstrip(_JSON_SPACE)
     cut = _CUT_ESCAPE if error.msg.startswith("Invalid \\u") else _CUT_TOKEN
     if not rest or error.msg.startswith("Unterminated string") or cut.fullmatch(rest):
-        return "not JSON, ends early"
+        return ENDS_EARLY
+    if encoding := unmarked_wide_encoding(line[:4096].encode(errors="surrogateescape")):
+        return f"not JSON (it looks like {encoding})"
     return "not JSON"

@@ -3,17 +3,34 @@
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from headrace.errors import SourceError
 from headrace.sources.files import SourceFile
 
-__all__ = ["Observer", "RawFile", "open_raw"]
+__all__ = ["DamagedFileError", "Observer", "RawFile", "open_raw"]
 
 Observer = Callable[[SourceFile, bytes], None]
 """Receives every piece of a file, in order, as it lies on disk."""
 
 READ_BYTES = 128 * 1024
+
+
+class DamagedFileError(SourceError):
+    """A file that cannot be read to its end as it was listed.
+
+    Args:
+        label: of the file.
+        what: is wrong with it, and what to do.
+    """
+
+    def __init__(self, label: str, what: str) -> None:
+        self.label = label
+        self.what = what
+        super().__init__(f"{label}: {what}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.label, self.what)
 
 
 class RawFile:
@@ -24,12 +41,14 @@ class RawFile:
         self.consumed = 0
         self._handle = handle
         self._observe = observe
+        self._modified = os.fstat(handle.fileno()).st_mtime_ns
 
     def read(self, count: int) -> bytes:
         """Return exactly `count` bytes, fewer only at the end of the file.
 
         Raises:
-            SourceError: the file cannot be read, or has another size than when it was listed.
+            DamagedFileError: the file cannot be read, has another size than when it was listed, or was written to since
+                it was opened.
         """
         try:
             data = self._handle.read(count)
@@ -39,17 +58,19 @@ class RawFile:
         # Found on either side of the end: what was appended is read as well, what was cut off leaves a shorter read.
         if self.consumed > self.file.size or (len(data) < count and self.consumed != self.file.size):
             found = os.fstat(self._handle.fileno()).st_size
-            raise SourceError(
-                f"{self.file.label}: changed while it was read: {self.file.size} bytes when it was listed, {found} now. "
-                "Build again when nothing writes to it."
-            )
+            raise self._changed(f"{self.file.size} bytes when it was listed, {found} now")
+        if len(data) < count and os.fstat(self._handle.fileno()).st_mtime_ns != self._modified:
+            raise self._changed("something wrote to it and left its size alone")
         if self._observe is not None and data:
             self._observe(self.file, data)
         return data
 
-    def damaged(self, what: str) -> SourceError:
+    def damaged(self, what: str) -> DamagedFileError:
         """Return the error that says what is wrong with this file."""
-        return SourceError(f"{self.file.label}: {what}")
+        return DamagedFileError(self.file.label, what)
+
+    def _changed(self, how: str) -> DamagedFileError:
+        return self.damaged(f"changed while it was read: {how}. Build again when nothing writes to it.")
 
 
 @contextmanager
@@ -57,11 +78,11 @@ def open_raw(file: SourceFile, observe: Observer | None = None) -> Generator[Raw
     """Open a listed file for one sequential read.
 
     Raises:
-        SourceError: the file cannot be opened any more.
+        DamagedFileError: the file cannot be opened any more.
     """
     try:
         handle = file.path.open("rb", buffering=READ_BYTES)
     except OSError as error:
-        raise SourceError(f"{file.label}: cannot be opened ({error.strerror or error})") from error
+        raise DamagedFileError(file.label, f"cannot be opened ({error.strerror or error})") from error
     with handle:
         yield RawFile(file, handle, observe)

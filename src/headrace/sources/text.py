@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from headrace.sources.compressed import open_stream
-from headrace.sources.documents import WHOLE_FILE, BadInput, BatchBuilder, DocumentBatch, Drop
+from headrace.sources.documents import MOST_DROPS, WHOLE_FILE, BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.files import SourceFile
 from headrace.sources.rawfile import Observer
-from headrace.sources.utf8 import BOM, first_invalid_utf8, wide_encoding
+from headrace.sources.utf8 import BOM, first_invalid_utf8, unmarked_wide_encoding, wide_encoding
 
 __all__ = ["read_text"]
 
@@ -27,13 +27,13 @@ def read_text(
     """Yield the documents of files, in order, as batches; small files share one. `files` of a batch indexes `files`.
 
     A byte order mark is not part of a text; line ends are. A file that is not valid UTF-8 is one drop (`row` is
-    `WHOLE_FILE`), or under `replace` a text with U+FFFD in it.
+    `WHOLE_FILE`), or under `replace` a text with U+FFFD in it; one in UTF-16 or UTF-32 is a drop in any case.
 
     Args:
         files: listed files.
         on_bad_input: only `replace` makes a difference here, see `BadInput`.
         keep_empty: deliver empty texts instead of dropping them as `empty`.
-        batch_bytes: a batch ends with the first file that reaches this many decompressed bytes.
+        batch_bytes: a batch ends with the first file that reaches this many decompressed bytes, or `MOST_DROPS`.
         observe: receives the files' bytes as they lie on disk.
 
     Raises:
@@ -54,7 +54,7 @@ def read_text(
             builder.add([text], np.zeros(1, np.uint64), np.array([start], np.uint64), index)
         else:
             builder.drops.append(drop)
-        if builder.stream_bytes >= batch_bytes:
+        if builder.stream_bytes >= batch_bytes or len(builder.drops) >= MOST_DROPS:
             yield builder.take(consumed)
             consumed = 0
     if builder.texts or builder.drops or consumed:
@@ -64,6 +64,8 @@ def read_text(
 def _document(file: SourceFile, data: bytes, *, replace: bool, keep_empty: bool) -> tuple[bytes, Drop | None]:
     if encoding := wide_encoding(data):
         return b"", Drop(file.label, WHOLE_FILE, 0, f"invalid UTF-8 (the file is {encoding})")
+    if encoding := unmarked_wide_encoding(data):
+        return b"", Drop(file.label, WHOLE_FILE, 0, f"invalid UTF-8 (the file looks like {encoding})")
     invalid = first_invalid_utf8(data)
     if invalid >= 0 and not replace:
         return b"", Drop(file.label, WHOLE_FILE, invalid, "invalid UTF-8")

@@ -57,6 +57,8 @@ def zstd_pieces(raw: "RawFile") -> Iterator[bytes]:
                     f"bytes after the end of the zstd data, at compressed byte {place}, are no zstd frame"
                 )
     except ZstdError as error:
+        if "not enough memory" in str(error):
+            raise MemoryError(f"for the zstd data of {raw.file.label}") from error
         raise raw.damaged(f"damaged zstd data before compressed byte {raw.consumed} ({error})") from error
 
 
@@ -65,7 +67,14 @@ def _frame_pieces(raw: "RawFile", frame: "ZstdDecompressionObj") -> Iterator[byt
     flags = descriptor[0]
     single_segment = bool(flags & _SINGLE_SEGMENT)
     content_size = _CONTENT_SIZE_BYTES[flags >> 6] or int(single_segment)
-    rest = _exactly(raw, int(not single_segment) + _DICTIONARY_ID_BYTES[flags & 3] + content_size)
+    window, dictionary = int(not single_segment), _DICTIONARY_ID_BYTES[flags & 3]
+    rest = _exactly(raw, window + dictionary + content_size)
+    if any(rest[window : window + dictionary]):
+        raise raw.damaged("compressed with a zstd dictionary, which is not read; compress it again without one")
+    if window and _window(rest[0]) > MAX_WINDOW:
+        raise raw.damaged(
+            "looks back more than 2 GiB, which is not read; compress it again with zstd --long=31 or less"
+        )
     yield frame.decompress(FRAME_MAGIC + descriptor + rest)
     last = False
     while not last:
@@ -77,6 +86,11 @@ def _frame_pieces(raw: "RawFile", frame: "ZstdDecompressionObj") -> Iterator[byt
         yield frame.decompress(_exactly(raw, 4))
     if not frame.eof:
         raise raw.damaged(f"damaged zstd data before compressed byte {raw.consumed} (the frame does not end)")
+
+
+def _window(descriptor: int) -> int:
+    base = 1 << (10 + (descriptor >> 3))
+    return base + base // 8 * (descriptor & 7)
 
 
 def _skip(raw: "RawFile", count: int) -> None:

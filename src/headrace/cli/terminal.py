@@ -141,13 +141,15 @@ def print_report(report: BuildFinished) -> None:
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
     dropped = f"{dropped} (listed in {report.output}/.headrace/dropped)" if dropped else "none"
     share = report.boundary_tokens / max(report.tokens, 1)
+    # Of a run that found some of the work done, no rate can be told.
+    rate = "" if report.resumed else f", {report.text_bytes / 1e6 / max(report.seconds, 1e-9):.1f} MB/s of text"
     rows = [
         ("documents", f"{report.documents_in:,} in, {report.documents:,} kept"),
         ("dropped", dropped),
         ("tokens", f"{report.tokens:,} ({report.boundary_tokens:,} boundaries, {share:.2%})"),
         ("bytes per token", f"{report.text_bytes / max(report.tokens - report.boundary_tokens, 1):.3f}"),
         ("shards", f"{report.shards:,}"),
-        ("time", f"{report.seconds:.2f} s, {report.text_bytes / 1e6 / max(report.seconds, 1e-9):.1f} MB/s of text"),
+        ("time", f"{report.seconds:.2f} s{rate}"),
         ("fingerprint", report.fingerprint),
     ]
     if report.cut_tokens:

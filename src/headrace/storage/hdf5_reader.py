@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, NoDocumentsError
 from headrace.storage.compression import require_filters
-from headrace.storage.decoded import DecodedChunks, decoder_of
+from headrace.storage.decoded import DecodedChunks, decoded_chunks
 from headrace.storage.hdf5_inspect import DATASET
 from headrace.storage.hdf5_open import naming, open_file, open_shard
 from headrace.storage.incoming import OriginsDigest
 
 __all__ = ["DocumentColumns", "LibraryReader", "read_documents"]
 
-_SMALL_CHUNK = 1 << 18
-"""Bytes of a chunk of which the chunk cache, 1 MiB or more, holds four."""
+_CACHED_CHUNKS = 4
+"""Chunks in HDF5's cache of each file, or what fits into ..."""
+_LEAST_CACHE = 1 << 20
+"""... so many bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,14 +87,14 @@ def _column(path: Path, group: Any, name: str, kind: str) -> NDArray[Any]:
 class LibraryReader:
     """Tokens of one shard that are not flat on disk.
 
-    Picklable; the handle opens on first use in each process, and never crosses a fork. Safe for threads: what gzip or
-    zstd has compressed is decoded side by side, all else goes through HDF5, which h5py serialises.
+    Picklable. Safe for threads and in the child of a fork. What gzip or zstd alone has compressed is decoded here;
+    all else goes through HDF5, whose handle opens on first use in each process, and is serialised by h5py.
     """
 
     def __init__(self, path: Path, *, dataset_name: str = DATASET) -> None:
         self.path = path
         self.dataset_name = dataset_name
-        self._opened: _Opened | None = None
+        self._opened: DecodedChunks | _ThroughHDF5 | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "dataset_name": self.dataset_name}
@@ -107,36 +109,37 @@ class LibraryReader:
             MissingShardError, CorruptShardError, UnreadableShardError, MissingExtraError: naming the file.
         """
         opened = self._opened
-        if opened is None or opened.process != os.getpid():
-            opened = self._opened = _Opened(self.path, self.dataset_name)
-        with naming(self.path):
-            return opened.read(start, stop)
+        if opened is None or (isinstance(opened, _ThroughHDF5) and opened.process != os.getpid()):
+            opened = self._opened = _open(self.path, self.dataset_name)
+        return opened.read(start, stop)
 
     def close(self) -> None:
-        """Close the handle; the next read opens it again."""
-        opened, self._opened = self._opened, None
-        if opened is not None and opened.process == os.getpid():
-            opened.file.close()
+        """Close the file; the next read opens it again."""
+        self._opened = None
 
 
-class _Opened:
-    """A file that this process has opened, and how its tokens are read."""
+def _open(path: Path, dataset_name: str) -> "DecodedChunks | _ThroughHDF5":
+    with open_shard(path) as file:
+        dataset = file[dataset_name]
+        decoded = decoded_chunks(path, dataset)
+        if decoded is not None:
+            return decoded
+        require_filters(path, dataset)
+        chunk_bytes = (dataset.chunks[0] if dataset.chunks else 0) * dataset.dtype.itemsize
+    return _ThroughHDF5(path, dataset_name, cache_bytes=max(_CACHED_CHUNKS * chunk_bytes, _LEAST_CACHE))
 
-    def __init__(self, path: Path, dataset_name: str) -> None:
+
+class _ThroughHDF5:
+    """A data set that this process has opened with h5py, which closes the file when this object goes."""
+
+    def __init__(self, path: Path, dataset_name: str, *, cache_bytes: int) -> None:
         self.process = os.getpid()
-        self.file = open_file(path)
+        self._path = path
+        # A chunk larger than the chunk cache would be decoded anew for every window.
+        file = open_file(path, rdcc_nbytes=cache_bytes)
         with naming(path):
-            dataset = self.file[dataset_name]
-            decoder = decoder_of(dataset)
-            self._decoded = DecodedChunks(path, dataset, decoder) if decoder else None
-            if self._decoded is None:
-                require_filters(path, dataset)
-                chunk_bytes = (dataset.chunks[0] if dataset.chunks else 0) * dataset.dtype.itemsize
-                if chunk_bytes > _SMALL_CHUNK:  # else it would be decoded anew for every window
-                    self.file.close()
-                    self.file = open_file(path, rdcc_nbytes=4 * chunk_bytes)
-                    dataset = self.file[dataset_name]
-            self._dataset = dataset
+            self._dataset = file[dataset_name]
 
     def read(self, start: int, stop: int, /) -> NDArray[Any]:
-        return self._dataset[start:stop] if self._decoded is None else self._decoded.read(start, stop)
+        with naming(self._path):
+            return self._dataset[start:stop]

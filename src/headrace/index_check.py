@@ -1,4 +1,4 @@
-"""What can be said against `shards.json` and the extents beside it, once every shard has been looked into."""
+"""What can be said against `shards.json`, the extents, and the earlier indexes, once every shard has been looked into."""
 
 import json
 import zlib
@@ -8,25 +8,46 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from headrace.errors import ManifestError, Problem
-from headrace.manifest import Manifest
+from headrace.errors import HeadraceError, ManifestError, MissingShardError, Problem
+from headrace.manifest import Append, Manifest
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import SIDECAR, load_table
+from headrace.storage.versions import VERSIONS, extents_name, read_version
 
-__all__ = ["check_index", "check_sidecar", "stored_extents"]
+__all__ = ["check_files", "stored_extents"]
 
+_ADVICE = "remove it: opening derives it again from the shards"
 DocumentsByFile = tuple[tuple[str, int], ...] | None
 """Label and documents of each source file of a shard, in order; None where they are not known."""
 
 
-def check_index(index: Path, manifest: Manifest, shards: Sequence[DocumentsByFile]) -> list[Problem]:
-    """Compare what `shards.json` says beside the entries of its shards; every fault, each once.
+def check_files(
+    index: Path, manifest: Manifest, shards: Sequence[DocumentsByFile], *, moved: Sequence[str]
+) -> dict[Path, list[Problem]]:
+    """Judge the files beside the shards. What can be derived again, or is kept for others, may be absent.
 
     Args:
-        index: the file.
+        index: the corpus' `shards.json`.
         manifest: what was read from it.
         shards: what each shard says of its sources.
+        moved: ids of whole shards that lie otherwise in their files than the sidecar says.
+
+    Returns:
+        The faults of each file, which may be none, each fault once.
     """
+    sidecar = index.parent / SIDECAR
+    found = {index: _index(index, manifest, shards)}
+    found[sidecar] = [Problem(str(sidecar), f"is not as shard {name} lies on disk; {_ADVICE}") for name in moved]
+    found[sidecar] += _sidecar(sidecar)
+    for append in manifest.appends:
+        kept, extents = index.parent / VERSIONS / f"{append.base}.json", index.parent / extents_name(append.base)
+        found[kept] = _kept(index, kept, manifest, append)
+        found[extents] = _sidecar(extents)
+    return found
+
+
+def _index(index: Path, manifest: Manifest, shards: Sequence[DocumentsByFile]) -> list[Problem]:
+    """What `shards.json` says beside the entries of its shards."""
     if manifest.version == 1:
         return []
     found = [*_lost_keys(index, manifest), *_appends(manifest), *_sources(manifest, shards)]
@@ -103,22 +124,35 @@ def stored_extents(index: Path, manifest: Manifest) -> list[ShardExtents] | None
     return table.parts()
 
 
-def check_sidecar(index: Path, moved: Sequence[str]) -> list[Problem]:
-    """Judge the sidecar. One of another corpus is none of this one's: it is left by a build that was killed.
-
-    Args:
-        index: the corpus' `shards.json`.
-        moved: ids of whole shards of which it says what is not so.
-    """
-    path = index.parent / SIDECAR
-    advice = "remove it: opening derives it again from the shards"
-    found = [Problem(str(path), f"is not as shard {shard_id} lies on disk; {advice}") for shard_id in moved]
+def _sidecar(path: Path) -> list[Problem]:
+    """Whether a sidecar is whole. One of another corpus is none of this one's: it is left by a build that was killed."""
     try:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        return found
+        return []
     except OSError as error:
         return [Problem(str(path), f"cannot be read: {error.strerror}")]
-    if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little") or not data:
-        found.append(Problem(str(path), f"is damaged: its checksum is not that of its content; {advice}"))
-    return found
+    if data and zlib.crc32(data[:-4]) == int.from_bytes(data[-4:], "little"):
+        return []
+    return [Problem(str(path), f"is damaged: its checksum is not that of its content; {_ADVICE}")]
+
+
+def _kept(index: Path, path: Path, manifest: Manifest, append: Append) -> list[Problem]:
+    """An index that was kept when something was appended is the beginning of the one there is now."""
+    try:
+        kept = read_version(index, append.base)
+    except MissingShardError:
+        return []
+    except HeadraceError as error:
+        return [Problem(str(path), error.summary.removeprefix(f"{path}: ")), *error.problems]
+    except OSError as error:
+        return [Problem(str(path), f"cannot be read: {error.strerror}")]
+    begun = replace(
+        manifest,
+        shards=manifest.shards[: append.shards],
+        sources=manifest.sources[: append.sources],
+        appends=tuple(one for one in manifest.appends if one.shards < append.shards),
+    )
+    if kept == begun:
+        return []
+    return [Problem(str(path), f"and {index.name} say different things of what was there before the append")]

@@ -22,11 +22,10 @@ from headrace.errors import (
     Problem,
 )
 from headrace.events import ShardVerified, Subscriber, ignore
-from headrace.index_check import check_index, check_sidecar, stored_extents
+from headrace.index_check import check_files, stored_extents
 from headrace.manifest import Fingerprint, Manifest, ShardEntry, index_path, is_sha256, locate_shards, read_manifest
 from headrace.shard_check import ShardCheck
 from headrace.storage.extents import ShardExtents
-from headrace.storage.hdf5_corpus import SIDECAR
 from headrace.storage.loose import entry_of, made_up_manifest
 
 __all__ = [
@@ -182,7 +181,7 @@ def verify_corpus(
     expect: str | None = None,
     on_event: Subscriber = ignore,
 ) -> CorpusReport:
-    """Judge a corpus folder, its `shards.json`, or one HDF5 file: shards, index and extents, but for its tokenizer's copy.
+    """Judge a corpus folder, its `shards.json`, or one HDF5 file: all but the copy of its tokenizer.
 
     Missing shards are reported, not raised. See `verify_shards`.
 
@@ -210,18 +209,19 @@ def verify_corpus(
     tasks = _tasks(entries, quick=quick, manifest=manifest, extents=extents)
     judged = _run(tasks, workers=workers, executor=None, on_event=on_event)
     moved = [one.report.shard_id for one in judged if one.moved]
-    others = (
-        report_file(index, index.name, check_index(index, manifest, [one.documents_by_file for one in judged])),
-        report_file(index.parent / SIDECAR, str(SIDECAR), check_sidecar(index, moved)),
-    )
+    faults = check_files(index, manifest, [one.documents_by_file for one in judged], moved=moved)
+    others = [
+        report_file(path, str(path.relative_to(index.parent)), problems)
+        for path, problems in faults.items()
+        if problems
+    ]
     for other in others:
-        if not other.ok:
-            on_event(other.event)
+        on_event(other.event)
     return CorpusReport(
         path=index,
         manifest=manifest,
         shards=tuple(one.report for one in judged),
-        others=tuple(other for other in others if not other.ok),
+        others=tuple(others),
     )
 
 

@@ -12,6 +12,7 @@ from headrace.errors import FormatError, ManifestError
 from headrace.manifest import Append, read_manifest
 from headrace.storage.extents import ExtentTable
 from headrace.storage.hdf5_corpus import SIDECAR
+from headrace.storage.versions import VERSIONS
 from headrace.testing.corpora import random_documents, small_corpus
 from headrace.verify import ShardReport, check_expectation, validate_corpus, verify_corpus, verify_path
 
@@ -124,6 +125,43 @@ def test_an_append_that_followed_another_corpus(corpus):
         (corpus / "shards.json").write_bytes(dataclasses.replace(manifest, appends=(append,)).to_json())
         assert len(others(corpus)) == faults
     assert "appends[0].base: says abab" in str(others(corpus)[0].problems[0])
+
+
+@pytest.fixture
+def appended(tmp_path) -> Path:
+    """A corpus to which something was appended twice."""
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
+        (tmp_path / name).write_text(json.dumps({"text": f"of {name}"}) + "\n", encoding="utf-8")
+        headrace.build(tmp_path / name, tmp_path / "appended", append=name != "a.jsonl")
+    return tmp_path / "appended"
+
+
+def test_earlier_indexes_are_verified(appended):
+    """A changed byte of an index or of extents that were kept is found and the file named, or it changes nothing."""
+    assert others(appended) == []
+    manifest = read_manifest(appended)
+    versions = appended / VERSIONS
+    for append in manifest.appends:
+        for path in (versions / f"{append.base}.json", versions / f"{append.base}.extents.bin"):
+            good = path.read_bytes()
+            for at in range(3, len(good), len(good) // 12):
+                bad = bytearray(good)
+                bad[at] ^= 1
+                path.write_bytes(bad)
+                found = others(appended)
+                if not found:  # between two tokens of JSON any blank will do
+                    assert json.loads(bad) == json.loads(good)
+                else:
+                    assert [report.path for report in found] == [str(path)]
+                    assert found[0].shard_id == str(path.relative_to(appended))
+            path.write_bytes(good)
+    assert others(appended) == []
+
+
+def test_earlier_indexes_need_not_be_there(appended):
+    """A corpus that was copied without them is whole."""
+    shutil.rmtree(appended / VERSIONS)
+    assert others(appended) == []
 
 
 def test_no_sums_where_shards_do_not_say(corpus):

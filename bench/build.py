@@ -36,7 +36,7 @@ def main() -> int:
     """Measure, print, save; 1 if the limit is missed."""
     parser = argparse.ArgumentParser(description="Compare `headrace build` with the straight line.")
     parser.add_argument("--megabytes", type=int, default=200, help="text to tokenize, in 10**6 bytes")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     corpora.compile_package()
     corpus = collect(options.megabytes)

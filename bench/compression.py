@@ -112,7 +112,7 @@ def main() -> int:
     """Measure, print, save."""
     parser = argparse.ArgumentParser(description="Compare gzip and zstd with no compression, at build and at read.")
     parser.add_argument("--megabytes", type=int, default=50, help="text, in 10**6 bytes")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
     corpora.compile_package()
     corpus = collect(options.megabytes)

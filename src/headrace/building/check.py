@@ -18,8 +18,10 @@ __all__ = ["SAMPLE_BYTES", "ReferenceCheck", "sample_texts"]
 SAMPLE_BYTES = 256 * 1024
 """Text that is compared, at most."""
 _SAMPLED_SOURCES = 16
-_LEAST_HEAD = 64 * 1024
-"""Bytes read of a source at most are twice what it is to give, or this many: one long document is not read whole."""
+_LEAST_READ = 128 * 1024
+"""Bytes read of a file at most are twice what it is to give, or this many: one long document is not read whole."""
+_PIECE = 64 * 1024
+_MANY_LINES = 20
 
 
 def sample_texts(shards: Sequence[SourceShard], text_field: str) -> Iterator[bytes]:
@@ -35,9 +37,9 @@ def sample_texts(shards: Sequence[SourceShard], text_field: str) -> Iterator[byt
 
 def _texts_of(shard: SourceShard, text_field: str, room: int) -> Iterator[bytes]:
     for file in shard.files[:_SAMPLED_SOURCES]:
-        for text in _documents(file, text_field, max(2 * room, _LEAST_HEAD)):
+        for text in _documents(file, text_field, max(2 * room, _LEAST_READ)):
             cut = text[:room].decode(errors="ignore").encode()
-            room -= len(cut)
+            room -= len(text)
             if cut:
                 yield cut
             if room <= 0:
@@ -45,26 +47,26 @@ def _texts_of(shard: SourceShard, text_field: str, room: int) -> Iterator[bytes]
 
 
 def _documents(file: SourceFile, text_field: str, limit: int) -> Iterator[bytes]:
-    head = _head(file, limit)
-    goes_on = len(head) == limit
-    text = head.removeprefix(BOM)
-    lines = text.split(b"\n")
-    if file.kind == "text" or (goes_on and len(lines) == 1):
-        yield text
-        return
     parser = LineParser(text_field, BadInput.SKIP, keep_empty=False)
-    for line in lines[:-1] if goes_on else lines:  # the last one is most likely cut
-        found = parser.parse(line)[0]
-        if not isinstance(found, LineFault):
-            yield found
-
-
-def _head(file: SourceFile, limit: int) -> bytes:
-    head = b""
+    rest, read, given = b"", 0, 0
     with suppress(SourceError), open_stream(file) as stream:
-        while len(head) < limit and (piece := stream.read(limit - len(head))):
-            head += piece
-    return head
+        while read < limit and (piece := stream.read(_PIECE)):
+            piece = piece if read else piece.removeprefix(BOM)
+            read += len(piece)
+            if file.kind == "text":
+                yield piece
+                continue
+            *lines, rest = (rest + piece).split(b"\n")
+            texts = [found for line in lines if not isinstance(found := parser.parse(line)[0], LineFault)]
+            yield from texts
+            given += len(texts)
+            if not given and len(lines) > _MANY_LINES:  # all are bad, and the build is about to say so
+                return
+    last = parser.parse(rest)[0]
+    if not isinstance(last, LineFault):
+        yield last
+    elif not given and read >= limit:
+        yield rest
 
 
 class ReferenceCheck:

@@ -47,7 +47,7 @@ def _first_lines(file: SourceFile) -> list[bytes]:
     head = b""
     try:
         with open_stream(file) as stream:
-            while len(head) < _HEAD_BYTES and (piece := stream.read(1 << 16)):
+            while len(head) < _HEAD_BYTES and head.count(b"\n") < _LINES and (piece := stream.read(1 << 16)):
                 head += piece
     except SourceError:
         pass  # what is wrong with the file is told elsewhere

@@ -15,8 +15,8 @@ __all__ = ["Compression", "filters_of", "parse_compression", "require_filters"]
 
 ZSTD_FILTER = 32015
 """The number of zstd in the HDF Group's list of filters."""
-_DEFLATE, _SHUFFLE, _FLETCHER32, _LZF = 1, 2, 3, 32000
-_FORM = re.compile(r"(none|gzip|zstd)(?::([0-9]{1,2}))?")
+_NAMES = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf", ZSTD_FILTER: "zstd"}
+_FORM = re.compile(r"(none|gzip|zstd)(?::(0|[1-9][0-9]?))?")
 _LEVELS = {"none": range(1), "gzip": range(10), "zstd": range(1, 23)}
 _DEFAULTS = {"none": 0, "gzip": 4, "zstd": 3}
 _EXTRA = "which needs hdf5plugin: pip install 'headrace[zstd]'"
@@ -68,14 +68,14 @@ def filters_of(dataset: Any) -> str:  # noqa: ANN401  # an h5py.Dataset, which h
     properties = dataset.id.get_create_plist()
     for number in range(properties.get_nfilters()):
         code, _, values, label = properties.get_filter(number)
-        if code == _DEFLATE and values:
-            names.append(f"gzip:{values[0]}")
-        elif code == ZSTD_FILTER:
-            names.append(f"zstd:{values[0] if values else _DEFAULTS['zstd']}")
-        else:
-            known = {_SHUFFLE: "shuffle", _FLETCHER32: "fletcher32", _LZF: "lzf"}
-            names.append(known.get(code) or label.decode("ascii", "replace").split(";")[0] or f"filter {code}")
+        name = _name(code, label)
+        names.append(f"{name}:{values[0]}" if name in _DEFAULTS and values else name)
     return "+".join(names) or "none"
+
+
+def _name(code: int, label: bytes) -> str:
+    """What a filter is called; `label` is what the file says of it."""
+    return _NAMES.get(code) or label.decode("ascii", "replace").split(";")[0] or f"filter {code}"
 
 
 def require_filters(path: Path, dataset: Any) -> None:  # noqa: ANN401  # an h5py.Dataset
@@ -96,7 +96,7 @@ def require_filters(path: Path, dataset: Any) -> None:  # noqa: ANN401  # an h5p
         code, _, _, label = properties.get_filter(number)
         if h5py.h5z.filter_avail(code):
             continue
-        name = label.decode("ascii", "replace") or "an unnamed filter"
+        name = _name(code, label)
         _load_hdf5plugin(f"{path}: its tokens are compressed with {name} (HDF5 filter {code})")
         if not h5py.h5z.filter_avail(code):
             raise FormatError(

@@ -141,5 +141,9 @@ class _ThroughHDF5:
             self._dataset = file[dataset_name]
 
     def read(self, start: int, stop: int, /) -> NDArray[Any]:
-        with naming(self._path):
-            return self._dataset[start:stop]
+        try:
+            with naming(self._path):
+                return self._dataset[start:stop]
+        except CorruptShardError as error:
+            reason = error.summary.removeprefix(f"{self._path}: ")
+            raise CorruptShardError(f"{self._path}: tokens [{start}, {stop}) of the shard: {reason}") from error

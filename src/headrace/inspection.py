@@ -16,7 +16,8 @@ from headrace.manifest import Manifest, TokenizerRef
 from headrace.sampling import Plan
 from headrace.tokenizers.base import BatchTokenizer
 from headrace.tokenizers.load import load_from_corpus, load_tokenizer
-from headrace.verify import CorpusReport, report_file, verify_corpus
+from headrace.verdicts import CorpusReport, report_file
+from headrace.verify import verify_corpus
 
 __all__ = [
     "CorpusSummary",

@@ -57,12 +57,13 @@ class ShardCheck:
         """Label and number of documents of each source file; None where the shard does not say, or is not believed."""
         self._places: DocumentPlaces | None = None
         """Names documents, where their ends are sound."""
+        self._ends_fault = ""
         self._traced = False
         """Whether what the shard says of its documents' sources is to be believed."""
 
     def problem(self, place: str, reason: str) -> None:
         """Note one fault."""
-        self.problems.append(Problem(f"{self.entry.path}: {place}" if place else self.entry.path, reason))
+        self.problems.append(Problem(f"{self.entry.path}: {place}", reason))
 
     def compare_attributes(self, wanted: Mapping[str, object]) -> None:
         """What every shard of the corpus must say."""
@@ -91,8 +92,8 @@ class ShardCheck:
             columns = self._documents()
             crcs = self._stored_crcs()
         whole = self._tokens(crcs=crcs, quick=quick and crcs is not None)
-        if columns is not None:
-            self._ends(columns, search=whole)
+        if columns is not None and self._ends_fault:
+            self._report_ends(columns, search=whole)
 
     def differs_from(self, extents: "ShardExtents") -> bool:
         """Whether a table of extents says of this shard what is not so."""
@@ -130,7 +131,8 @@ class ShardCheck:
         if self._traced and columns.files:
             counts = np.bincount(columns.file_indices, minlength=len(columns.files)).tolist()
             self.documents_by_file = tuple(zip(columns.files, counts, strict=True))
-        if not self._fault_of(columns.ends):
+        self._ends_fault = self._fault_of(columns.ends)
+        if not self._ends_fault:
             self._places = self._places_in(columns)
         return columns
 
@@ -145,11 +147,9 @@ class ShardCheck:
             return f"the document ends do not increase to {self.entry.token_count} tokens"
         return ""
 
-    def _ends(self, columns: "DocumentColumns", *, search: bool) -> None:
+    def _report_ends(self, columns: "DocumentColumns", *, search: bool) -> None:
         """Say what is wrong with the ends, and where the tokens are whole which of them cannot be right."""
-        reason = self._fault_of(columns.ends)
-        if not reason:
-            return
+        reason = self._ends_fault
         if search:
             boundary = self.layout.attributes.get("boundary_token_id")
             at_boundary = self._last_tokens(columns.ends) == boundary

@@ -8,9 +8,8 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from headrace.damage import unreadable_objects
 from headrace.errors import (
@@ -21,82 +20,25 @@ from headrace.errors import (
     MissingShardError,
     Problem,
 )
-from headrace.events import ShardVerified, Subscriber, ignore
+from headrace.events import Subscriber, ignore
 from headrace.index_check import check_files, stored_extents
-from headrace.manifest import Fingerprint, Manifest, ShardEntry, index_path, is_sha256, locate_shards, read_manifest
+from headrace.manifest import Manifest, ShardEntry, index_path, is_sha256, locate_shards, read_manifest
 from headrace.shard_check import ShardCheck
 from headrace.storage.extents import ShardExtents
 from headrace.storage.loose import entry_of, made_up_manifest
+from headrace.verdicts import CorpusReport, ShardReport, Status, report_file, summary
 
 __all__ = [
     "CorpusReport",
     "ShardReport",
-    "Status",
     "check_expectation",
-    "report_file",
     "validate_corpus",
     "verify_corpus",
     "verify_path",
     "verify_shards",
 ]
 
-Status = Literal["ok", "corrupt", "missing", "unreadable"]
 _EXPECTATION = re.compile(r"[0-9a-f]{8,64}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardReport:
-    """The verdict on one shard, or on another file of a corpus."""
-
-    shard_id: str
-    """For another file its name in the corpus: `shards.json`, `.headrace/extents.bin`, `tokenizer`."""
-    path: str
-    status: Status
-    reason: str = ""
-    """What is wrong; empty where `ok`."""
-    problems: tuple[Problem, ...] = ()
-    """Each run of damaged chunks: its tokens in the shard and in the corpus, the documents that it touches and the lines
-    that those come from; and every other fault."""
-    bytes_read: int = 0
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing was found wrong."""
-        return self.status == "ok"
-
-    @property
-    def fault(self) -> Problem:
-        """The verdict on a shard that is not ok, in one line."""
-        return Problem(self.path, f"{self.status}: {self.reason}")
-
-    @property
-    def event(self) -> ShardVerified:
-        """The verdict as subscribers receive it."""
-        return ShardVerified(shard_id=self.shard_id, status=self.status, reason=self.reason, bytes_read=self.bytes_read)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorpusReport:
-    """The verdicts on a corpus."""
-
-    path: Path
-    """The index or the file."""
-    manifest: Manifest
-    """As read; of a single file, made up from it."""
-    shards: tuple[ShardReport, ...]
-    """One for each shard, in order."""
-    others: tuple[ShardReport, ...]
-    """One for each other file that is not as it should be."""
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """Identity of the content, as the index says it."""
-        return self.manifest.fingerprint
-
-    @property
-    def reports(self) -> list[ShardReport]:
-        """All verdicts."""
-        return [*self.shards, *self.others]
 
 
 class _Task(NamedTuple):
@@ -237,17 +179,6 @@ def check_expectation(text: str) -> str:
     return digits
 
 
-def report_file(path: Path, name: str, problems: Sequence[Problem]) -> ShardReport:
-    """The verdict on a file beside the shards, by its faults."""
-    return ShardReport(
-        shard_id=name,
-        path=str(path),
-        status="corrupt" if problems else "ok",
-        reason=_summary(problems),
-        problems=tuple(problems),
-    )
-
-
 def _require(path: Path, manifest: Manifest, expect: str | None) -> None:
     found = manifest.fingerprint.hex
     if expect is None or found.startswith(expect):
@@ -326,12 +257,6 @@ def _collect(futures: Sequence[Future[_Judged]], on_event: Subscriber) -> list[_
     return found
 
 
-def _summary(problems: Sequence[Problem]) -> str:
-    if not problems:
-        return ""
-    return f"{len(problems)} problem{'s' * (len(problems) > 1)}: {problems[0].reason}"
-
-
 def _judge(task: _Task, stopped: Callable[[], bool] | None = None) -> _Judged:
     entry = task.entry
 
@@ -361,6 +286,6 @@ def _judge(task: _Task, stopped: Callable[[], bool] | None = None) -> _Judged:
     except Exception as error:  # noqa: BLE001  # h5py raises KeyError, RuntimeError and others on damaged metadata
         reason = f"{entry.path}: HDF5 cannot read it: {type(error).__name__}: {error}"
         return judged("corrupt", reason, unreadable_objects(Path(entry.path)))
-    found = judged("corrupt" if check.problems else "ok", _summary(check.problems), check.problems, check.bytes_read)
+    found = judged("corrupt" if check.problems else "ok", summary(check.problems), check.problems, check.bytes_read)
     moved = not check.problems and task.extents is not None and check.differs_from(task.extents)
     return found._replace(documents_by_file=check.documents_by_file, moved=moved)

@@ -141,7 +141,7 @@ def test_a_plan_that_does_not_fit_is_refused_first(folder, kind, monkeypatch):
 @KINDS
 def test_quick_opens_no_shard_more(tmp_path, kind):
     """To make a loader of many shards and serve a first batch touches the shards of that batch alone."""
-    folder = sparse_corpus(tmp_path / "corpus", 300 << 20, shards=300)
+    folder = sparse_corpus(tmp_path / "corpus", 60 << 20, shards=60)
     opened: set[str] = set()
 
     def watch(event: str, arguments: tuple) -> None:

@@ -14,7 +14,7 @@ from headrace.events import ignore
 
 if TYPE_CHECKING:
     from headrace.inspection import CorpusSummary, Excerpt
-    from headrace.verify import CorpusReport
+    from headrace.verdicts import CorpusReport
 
 __all__ = ["info", "show", "verify"]
 

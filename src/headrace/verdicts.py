@@ -1,0 +1,87 @@
+"""What came of a verification."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from headrace.errors import Problem
+from headrace.events import ShardVerified
+from headrace.manifest import Fingerprint, Manifest
+
+__all__ = ["CorpusReport", "ShardReport", "Status", "report_file", "summary"]
+
+Status = Literal["ok", "corrupt", "missing", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReport:
+    """The verdict on one shard, or on another file of a corpus."""
+
+    shard_id: str
+    """For another file its name in the corpus: `shards.json`, `.headrace/extents.bin`, `tokenizer`."""
+    path: str
+    status: Status
+    reason: str = ""
+    """What is wrong; empty where `ok`."""
+    problems: tuple[Problem, ...] = ()
+    """Each run of damaged chunks: its tokens in the shard and in the corpus, the documents that it touches and the lines
+    that those come from; and every other fault."""
+    bytes_read: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found wrong."""
+        return self.status == "ok"
+
+    @property
+    def fault(self) -> Problem:
+        """The verdict on a shard that is not ok, in one line."""
+        return Problem(self.path, f"{self.status}: {self.reason}")
+
+    @property
+    def event(self) -> ShardVerified:
+        """The verdict as subscribers receive it."""
+        return ShardVerified(shard_id=self.shard_id, status=self.status, reason=self.reason, bytes_read=self.bytes_read)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusReport:
+    """The verdicts on a corpus."""
+
+    path: Path
+    """The index or the file."""
+    manifest: Manifest
+    """As read; of a single file, made up from it."""
+    shards: tuple[ShardReport, ...]
+    """One for each shard, in order."""
+    others: tuple[ShardReport, ...]
+    """One for each other file that is not as it should be."""
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Identity of the content, as the index says it."""
+        return self.manifest.fingerprint
+
+    @property
+    def reports(self) -> list[ShardReport]:
+        """All verdicts."""
+        return [*self.shards, *self.others]
+
+
+def report_file(path: Path, name: str, problems: Sequence[Problem]) -> ShardReport:
+    """The verdict on a file beside the shards, by its faults."""
+    return ShardReport(
+        shard_id=name,
+        path=str(path),
+        status="corrupt" if problems else "ok",
+        reason=summary(problems),
+        problems=tuple(problems),
+    )
+
+
+def summary(problems: Sequence[Problem]) -> str:
+    """How many there are, and the first; empty without any."""
+    if not problems:
+        return ""
+    return f"{len(problems)} problem{'s' * (len(problems) > 1)}: {problems[0].reason}"

@@ -101,7 +101,7 @@ def test_the_error_travels():
     error = BadDocumentsError([drop], 7, complete=False, hint="; a hint")
     again = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own
     assert (type(again), str(again), again.problems) == (BadDocumentsError, str(error), error.problems)
-    assert (again.drops, again.count, again.complete, again.hint) == ((drop,), 7, False, "; a hint")
+    assert (again.drops, again.documents, again.complete, again.hint) == ((drop,), 7, False, "; a hint")
 
 
 def test_many_bad_documents_stop_skipping(tmp_path):

@@ -49,7 +49,7 @@ def _texts_of(shard: SourceShard, text_field: str, room: int) -> Iterator[bytes]
 def _documents(file: SourceFile, text_field: str, limit: int) -> Iterator[bytes]:
     parser = LineParser(text_field, BadInput.SKIP, keep_empty=False)
     rest, read, given = b"", 0, 0
-    with suppress(SourceError), open_stream(file) as stream:
+    with suppress(SourceError), open_stream(file, buffer_bytes=_PIECE) as stream:
         while read < limit and (piece := stream.read(_PIECE)):
             piece = piece if read else piece.removeprefix(BOM)
             read += len(piece)
@@ -60,7 +60,7 @@ def _documents(file: SourceFile, text_field: str, limit: int) -> Iterator[bytes]
             texts = [found for line in lines if not isinstance(found := parser.parse(line)[0], LineFault)]
             yield from texts
             given += len(texts)
-            if not given and len(lines) > _MANY_LINES:  # all are bad, and the build is about to say so
+            if len(lines) > _MANY_LINES and 2 * len(texts) < len(lines):  # the build is about to say so
                 return
     last = parser.parse(rest)[0]
     if not isinstance(last, LineFault):

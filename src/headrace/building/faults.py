@@ -1,19 +1,16 @@
-"""Documents that were not kept: recorded, reported many at once, and judged when there are too many."""
+"""Bad documents: reported many at once, and judged when there are too many."""
 
-import json
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any
 
+from headrace.building.drop_log import EMPTY, MOST_KEPT, DropLog
 from headrace.building.hints import encoding_hint, fields_hint
-from headrace.errors import MAX_LISTED, BuildError, Problem, SourceError
+from headrace.errors import MAX_LISTED, Problem, SourceError
 from headrace.sources import WHOLE_FILE, DocumentBatch, Drop, SourceFile, SourceShard, read_shard
 from headrace.sources.excerpt import excerpts
 from headrace.sources.rawfile import DamagedFileError
-from headrace.storage.atomic import fsync_folder
 
 __all__ = [
     "CHECK_BYTES",
@@ -30,14 +27,11 @@ __all__ = [
     "look_on",
     "places",
     "show_texts",
+    "with_more",
 ]
 
-EMPTY = "empty"
-"""The one reason for dropping a document that is no fault of the input."""
 CHECK_BYTES = 1 << 28
 """Bytes of input read on after the first bad document, in search of more to report."""
-MOST_KEPT = 1000
-"""Bad documents that an error holds at most; how many of them are listed is for whoever prints it."""
 JUDGED_FROM = 1000
 """Documents of a source after which the share of bad ones is judged, so that small files are not cut off."""
 _PLACES_BYTES = 1 << 24
@@ -90,11 +84,45 @@ def _damage(error: DamagedFileError) -> Drop:
     return Drop(error.label, WHOLE_FILE, -1, error.what)
 
 
+def with_more(
+    error: SourceError, rest: Iterable[SourceShard], order: Mapping[str, int], text_field: str
+) -> SourceError:
+    """The error that stopped a build which was to have no bad documents, with what is wrong in sources not yet read.
+
+    So that one run reports many faults, whichever was met first.
+
+    Args:
+        error: what stopped it. One that is not about documents or damage is returned as it is.
+        rest: the source shards that are not finished, the one that `error` is about among them.
+        order: place of each file, by label; the problems are listed in it.
+        text_field: as the build's.
+    """
+    if isinstance(error, DamagedFileError):
+        damaged = _damage(error)
+        others = (replace(shard, files=tuple(f for f in shard.files if f.label != error.label)) for shard in rest)
+        more, cut = check_sources(others, text_field)
+        if not more:
+            return error
+        first, documents, complete, hint = [damaged], 0, not cut, ""
+    elif isinstance(error, BadDocumentsError) and len(error.drops) <= MAX_LISTED:
+        first, documents, complete, hint = [*error.drops], error.documents, error.complete, error.hint
+        told = {drop.path for drop in first}
+        more, cut = check_sources(
+            (shard for shard in rest if told.isdisjoint(file.label for file in shard.files)), text_field
+        )
+        complete = complete and not cut
+    else:
+        return error
+    documents += sum(drop.byte >= 0 for drop in more)
+    drops = sorted([*first, *more], key=lambda drop: order[drop.path])
+    return BadDocumentsError(drops, documents, complete=complete, hint=hint)
+
+
 class FaultyInputError(SourceError):
     """Documents that stop a build.
 
     Attributes:
-        drops: the first of them, `MOST_KEPT` at most.
+        drops: the first of them, `MOST_KEPT` at most, and damaged files.
         count: how many were found.
     """
 
@@ -111,27 +139,31 @@ class BadDocumentsError(FaultyInputError):
     """Bad documents stop a build that was to have none.
 
     Args:
-        drops: the first of them.
-        count: how many were found.
+        drops: the first of them, and damaged files.
+        documents: how many bad ones were found, at least those in `drops`.
         complete: whether everything was read, so that there are no more.
         hint: added to the message.
     """
 
-    def __init__(self, drops: Sequence[Drop], count: int, *, complete: bool, hint: str = "") -> None:
+    def __init__(self, drops: Sequence[Drop], documents: int, *, complete: bool, hint: str = "") -> None:
+        damaged = sum(drop.byte < 0 for drop in drops)
         self.drops = tuple(drops[:MOST_KEPT])
-        self.count = max(count, len(drops))  # a file that ends early is a fault beside its documents
+        self.documents = documents
+        self.count = documents + damaged
         self.complete = complete
         self.hint = hint
+        found = [f"{documents} bad document{'s' * (documents != 1)}"] * (documents > 0)
+        found += [f"{damaged} damaged file{'s' * (damaged > 1)}"] * (damaged > 0)
         other = ", or replace to put U+FFFD for what is no UTF-8" if any(map(_undecodable, drops)) else ""
         super().__init__(
-            f"{'' if complete else 'at least '}{self.count} bad document{'s' * (self.count != 1)}; nothing was published. "
-            f"Mend them, or build with --on-bad-input skip to leave them out and count them{other}{hint}"
+            f"{'' if complete else 'at least '}{' and '.join(found)}; nothing was published. Mend them, or build with "
+            f"--on-bad-input skip to leave {'bad documents' if damaged else 'them'} out and count them{other}{hint}"
             f"{encoding_hint(drops)}",
             problems=places(self.drops),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(type(self), complete=self.complete, hint=self.hint), (self.drops, self.count)
+        return partial(type(self), complete=self.complete, hint=self.hint), (self.drops, self.documents)
 
 
 class TooManyBadError(FaultyInputError):
@@ -212,62 +244,3 @@ def judge(
 
 def _undecodable(drop: Drop) -> bool:
     return drop.reason.startswith(("invalid UTF-8", "lone surrogate"))
-
-
-class DropLog:
-    """Every document that was not kept, as JSON lines in a file (none if all were); the first few bad ones in memory.
-
-    A context manager; leaving it without an exception waits until the file is on disk.
-
-    Attributes:
-        first: the first bad documents, `MOST_KEPT` at most, and after the context a few of them; empty documents are no
-            fault.
-
-    Raises:
-        BuildError: the file cannot be written.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.first: list[Drop] = []
-        self._path = path
-        self._file: IO[str] | None = None
-
-    def __enter__(self) -> Self:
-        self._path.unlink(missing_ok=True)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._file is not None:
-            try:
-                with self._file:
-                    if kind is None:
-                        self._file.flush()
-                        os.fsync(self._file.fileno())
-                        fsync_folder(self._path.parent)
-            except OSError as error:
-                if kind is None:
-                    raise self._not_written(error) from error
-        del self.first[MAX_LISTED + 1 :]  # what goes on into the build's report
-
-    def add(self, drops: list[Drop]) -> None:
-        """Record the drops of a batch."""
-        if not drops:
-            return
-        try:
-            self._write(drops)
-        except OSError as error:
-            raise self._not_written(error) from error
-        if len(self.first) < MOST_KEPT:
-            self.first += [drop for drop in drops if drop.reason != EMPTY][: MOST_KEPT - len(self.first)]
-
-    def _write(self, drops: list[Drop]) -> None:
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("w", encoding="utf-8")
-        for drop in drops:
-            line = None if drop.row < 0 else drop.row + 1
-            row = {"file": drop.path, "line": line, "byte": drop.byte, "reason": drop.reason}
-            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-    def _not_written(self, error: OSError) -> BuildError:
-        return BuildError(f"{self._path}: cannot be written: {error.strerror or error}; nothing was published")

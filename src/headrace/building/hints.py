@@ -13,6 +13,7 @@ from headrace.sources.utf8 import BOM
 __all__ = ["encoding_hint", "fields_hint"]
 
 _HEAD_BYTES = 1 << 20
+_PIECE = 64 * 1024
 _LINES = 100
 _MOST_NAMES = 20
 _MOST_CHARACTERS = 60
@@ -46,8 +47,8 @@ def fields_hint(shard: SourceShard, drops: Sequence[Drop]) -> str:
 def _first_lines(file: SourceFile) -> list[bytes]:
     head = b""
     try:
-        with open_stream(file) as stream:
-            while len(head) < _HEAD_BYTES and head.count(b"\n") < _LINES and (piece := stream.read(1 << 16)):
+        with open_stream(file, buffer_bytes=_PIECE) as stream:
+            while len(head) < _HEAD_BYTES and head.count(b"\n") < _LINES and (piece := stream.read(_PIECE)):
                 head += piece
     except SourceError:
         pass  # what is wrong with the file is told elsewhere

@@ -52,13 +52,17 @@ def compression_of(head: bytes) -> Compression | None:
 
 
 @contextmanager
-def open_stream(file: SourceFile, observe: Observer | None = None) -> Generator[ByteStream]:
+def open_stream(
+    file: SourceFile, observe: Observer | None = None, *, buffer_bytes: int = READ_BYTES
+) -> Generator[ByteStream]:
     """Open a listed file for one read of its decompressed bytes; `observe` sees the bytes as they lie on disk.
+
+    At least `buffer_bytes` are read from disk at a time: whoever needs only the start of a file asks for few.
 
     Raises:
         SourceError: the file cannot be opened. Reading raises it too, see `ByteStream.read`.
     """
-    with open_raw(file, observe) as raw:
+    with open_raw(file, observe, buffer_bytes) as raw:
         yield raw if file.compression is None else _Pieces(raw, _READERS[file.compression](raw))
 
 

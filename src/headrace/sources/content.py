@@ -128,7 +128,7 @@ def _size(path: str) -> int:
 
 
 def _first_bytes(file: SourceFile) -> bytes:
-    with open_stream(file) as stream:
+    with open_stream(file, buffer_bytes=HEAD_BYTES) as stream:
         data = b""
         while len(data) < HEAD_BYTES and (more := stream.read(HEAD_BYTES - len(data))):
             data += more

@@ -74,14 +74,14 @@ class RawFile:
 
 
 @contextmanager
-def open_raw(file: SourceFile, observe: Observer | None = None) -> Generator[RawFile]:
-    """Open a listed file for one sequential read.
+def open_raw(file: SourceFile, observe: Observer | None = None, buffer_bytes: int = READ_BYTES) -> Generator[RawFile]:
+    """Open a listed file for one sequential read, of at least `buffer_bytes` at a time.
 
     Raises:
         DamagedFileError: the file cannot be opened any more.
     """
     try:
-        handle = file.path.open("rb", buffering=READ_BYTES)
+        handle = file.path.open("rb", buffering=buffer_bytes)
     except OSError as error:
         raise DamagedFileError(file.label, f"cannot be opened ({error.strerror or error})") from error
     with handle:

@@ -1,0 +1,79 @@
+"""Documents that were not kept: every one of them on disk, a few in memory."""
+
+import json
+import os
+from pathlib import Path
+from typing import IO, Self
+
+from headrace.errors import MAX_LISTED, BuildError
+from headrace.sources import Drop
+from headrace.storage.atomic import fsync_folder
+
+__all__ = ["EMPTY", "MOST_KEPT", "DropLog"]
+
+EMPTY = "empty"
+"""The one reason for dropping a document that is no fault of the input."""
+MOST_KEPT = 1000
+"""Bad documents that are held in memory at most; how many of them are listed is for whoever prints them."""
+
+
+class DropLog:
+    """Every document that was not kept, as JSON lines in a file (none if all were); the first few bad ones in memory.
+
+    A context manager; leaving it without an exception waits until the file is on disk.
+
+    Attributes:
+        first: the first bad documents, `MOST_KEPT` at most, and after the context a few of them; empty documents are no
+            fault.
+
+    Raises:
+        BuildError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.first: list[Drop] = []
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._not_written(error) from error
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._file is not None:
+            try:
+                with self._file:
+                    if kind is None:
+                        self._file.flush()
+                        os.fsync(self._file.fileno())
+                        fsync_folder(self._path.parent)
+            except OSError as error:
+                if kind is None:
+                    raise self._not_written(error) from error
+        del self.first[MAX_LISTED + 1 :]  # what goes on into the build's report
+
+    def add(self, drops: list[Drop]) -> None:
+        """Record the drops of a batch."""
+        if not drops:
+            return
+        try:
+            self._write(drops)
+        except OSError as error:
+            raise self._not_written(error) from error
+        if len(self.first) < MOST_KEPT:
+            self.first += [drop for drop in drops if drop.reason != EMPTY][: MOST_KEPT - len(self.first)]
+
+    def _write(self, drops: list[Drop]) -> None:
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("w", encoding="utf-8")
+        for drop in drops:
+            line = None if drop.row < 0 else drop.row + 1
+            row = {"file": drop.path, "line": line, "byte": drop.byte, "reason": drop.reason}
+            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def _not_written(self, error: OSError) -> BuildError:
+        return BuildError(f"{self._path}: cannot be written: {error.strerror or error}; nothing was published")

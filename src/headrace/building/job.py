@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headrace.building.encode import DocumentEncoder
-from headrace.building.faults import CHECK_BYTES, BadDocumentsError, DropLog, fields_hint, look_on, places
+from headrace.building.faults import CHECK_BYTES, BadDocumentsError, DropLog, fields_hint, judge, look_on
 from headrace.building.lane import Lane
 from headrace.building.place import place_after, place_of, start_of
 from headrace.building.rolling import Opened, Origins, RollingShards, ignore, require_folder
 from headrace.building.tally import Tally
-from headrace.errors import BuildError, SourceError
+from headrace.errors import BuildError
 from headrace.in_progress import shard_name
 from headrace.manifest import ShardEntry, SourceEntry
 from headrace.sources import BadInput, DocumentBatch, Drop, SourceFile, SourceShard, read_shard
@@ -27,8 +27,6 @@ from headrace.tokenizers.base import BatchTokenizer
 
 __all__ = ["ContentOptions", "Hooks", "ShardJob", "ShardOutcome", "run_job"]
 
-MAX_BAD_AFTER = 1000
-"""Documents of a source after which the share of bad ones is judged, so that small files are not cut off."""
 _REPORT_SECONDS = 0.1
 _LARGE_BATCH = 1 << 24
 """UTF-8 bytes above which a batch is encoded only after all before it are written."""
@@ -212,10 +210,17 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
         require_folder(job.output)
         lane.start()  # the batch before, while this one is encoded
         log.add(batch.drops)
-        if tally.faults:
-            if options.on_bad_input == BadInput.ERROR:
-                raise _bad_documents(job.shard, tally, log.first, batches)
-            _judge(job, tally, log.first)
+        if tally.faults and options.on_bad_input == BadInput.ERROR:
+            raise _bad_documents(job.shard, tally, log.first, batches)
+        judge(
+            job.shard,
+            options.text_field,
+            log.first,
+            seen=tally.documents_in,
+            faults=tally.faults,
+            replaced=tally.replaced,
+            limit=options.max_bad,
+        )
         if batch.texts:
             if sum(map(len, batch.texts)) > _LARGE_BATCH:
                 lane.drain()  # for the memory: no tokens of large documents wait
@@ -244,17 +249,6 @@ def _batches(
     ):
         tally.add(batch)
         yield batch
-
-
-def _judge(job: ShardJob, tally: Tally, first: list[Drop]) -> None:
-    """Stop where too large a share of a source is bad: it is then more likely that the options are wrong."""
-    seen, limit = tally.documents_in, job.options.max_bad
-    if seen >= MAX_BAD_AFTER and tally.faults > limit * seen:
-        raise SourceError(
-            f"{job.shard.files[0].label}: {tally.faults} of the first {seen} documents are bad, more than the "
-            f"{limit:.2%} that --max-bad allows{fields_hint(job.shard, first)}",
-            problems=places(first),
-        )
 
 
 def _bad_documents(

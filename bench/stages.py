@@ -51,7 +51,7 @@ STAGES = {
     "headrace.building.announce:Announcer.opened": "say what is being built",
     "headrace.building.announce:Announcer.progress": "say what is being built",
     "headrace.building.journal:Journal.finish": "record finished sources, fsync",
-    "headrace.building.build:publish": "publish corpus, fsync",
+    "headrace.building.making:publish": "publish corpus, fsync",
 }
 
 

@@ -1,12 +1,12 @@
 """`headrace.open(path)`: a corpus as one line of tokens."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from headrace.storage.token_line import Io, TokenLine, WindowBlock
 from headrace.storage.versions import read_version
 
 if TYPE_CHECKING:
+    from headrace.live import LiveCorpus
     from headrace.verify import ShardReport
 
 __all__ = ["Corpus", "MmapTokenStore", "open_corpus", "open_index"]
@@ -175,12 +176,35 @@ class Corpus:
         self.close()
 
 
+@overload
 def open_corpus(
     path: str | os.PathLike[str],
     *,
     dtype: str | np.dtype[Any] | None = None,
     vocab_size: int | None = None,
     version: str | Fingerprint | None = None,
+    live: Literal[False] = False,
+    io: Io = "mmap",
+    verify: Verify = "quick",
+) -> Corpus: ...
+@overload
+def open_corpus(
+    path: str | os.PathLike[str],
+    *,
+    dtype: str | np.dtype[Any] | None = None,
+    vocab_size: int | None = None,
+    version: None = None,
+    live: Literal[True],
+    io: Io = "mmap",
+    verify: Verify = "quick",
+) -> "LiveCorpus": ...
+def open_corpus(
+    path: str | os.PathLike[str],
+    *,
+    dtype: str | np.dtype[Any] | None = None,
+    vocab_size: int | None = None,
+    version: str | Fingerprint | None = None,
+    live: bool = False,
     io: Io = "mmap",
     verify: Verify = "quick",
 ) -> Corpus:
@@ -192,6 +216,8 @@ def open_corpus(
         vocab_size: likewise; version 1 and foreign files do not say it, so there it is taken.
         version: fingerprint of the corpus as it is wanted, or at least 8 of its first digits: what it was before it was
             appended to is kept. By default the newest.
+        live: follow a build that is at work, or was killed: what is returned is a `LiveCorpus`, whose `refresh` sees what
+            was added. A finished corpus may be opened so, too.
         io: `mmap`, or `pread` to read without maps (network file systems).
         verify: `full` checks every byte now; `quick` checks sizes now, and each shard's stored digest and its first and
             last chunk when it is first touched; `off` checks sizes only.
@@ -210,13 +236,31 @@ def open_corpus(
     options: dict[str, Any] = {"io": io, "verify": "off" if verify == "off" else "quick", "vocab_size": vocab_size}
     wanted = None if version is None else str(version)
     opener = open_index if path.is_dir() or path.suffix == ".json" else _open_file
-    corpus = opener(place, options, wanted)
+    corpus = _open_live(opener, place, options, wanted) if live else opener(place, options, wanted)
     if dtype is not None and np.dtype(dtype) != corpus.dtype:
         raise FormatError(
             f"{corpus.path}: holds {corpus.dtype}, not {np.dtype(dtype)}; leave dtype out: the file says it"
         )
     if verify == "full":
         _require_sound(corpus)
+    return corpus
+
+
+def _open_live(
+    opener: Callable[[Path, dict[str, Any], str | None], Corpus],
+    path: Path,
+    options: dict[str, Any],
+    version: str | None,
+) -> "LiveCorpus":
+    from headrace.live import LiveCorpus, open_live  # noqa: PLC0415  # it builds on this module
+
+    if version is not None:
+        raise ValueError("a version does not grow: give live=True or a version, not both")
+    if opener is not open_index:
+        return LiveCorpus(opener(path, options, None), None)
+    corpus = open_live(path, options)
+    if not corpus.finished:
+        _with_vocabulary(path, corpus.manifest, corpus.dtype, options["vocab_size"], known=True)
     return corpus
 
 

@@ -3,10 +3,11 @@
 import hashlib
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,14 +16,14 @@ from headrace.errors import CorruptShardError, FormatError, HeadraceError, Missi
 from headrace.manifest import Manifest, ShardEntry, file_size, resolve_shards, shard_candidates
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
-from headrace.storage.shard_files import Io, RangeReader, ShardFiles
+from headrace.storage.shard_files import HeldFile, Io, RangeReader, ShardFiles
 from headrace.storage.token_line import TokenLine
 from headrace.storage.versions import extents_name
 
 if TYPE_CHECKING:
     from headrace.storage.hdf5_inspect import ShardLayout
 
-__all__ = ["SIDECAR", "checked_layout", "extents_of", "load_table", "make_line", "open_line"]
+__all__ = ["SIDECAR", "checked_layout", "extents_of", "load_table", "make_files", "make_line", "open_line"]
 
 SIDECAR = Path(".headrace") / "extents.bin"
 """Where `headrace build` leaves the extents, in the corpus folder."""
@@ -96,7 +97,21 @@ def make_line(
     table: ExtentTable, entries: Sequence[ShardEntry], dtype: np.dtype[Any], *, io: Io, verify: bool
 ) -> TokenLine:
     """The token line of shards whose extents are known; `entries` with absolute paths. See `ShardFiles`."""
-    files = ShardFiles(
+    return TokenLine(make_files(table, entries, dtype, io=io, verify=verify))
+
+
+def make_files(
+    table: ExtentTable,
+    entries: Sequence[ShardEntry],
+    dtype: np.dtype[Any],
+    *,
+    io: Io,
+    verify: bool,
+    held: Mapping[int, HeldFile] = MappingProxyType({}),
+    readers: Mapping[int, RangeReader] = MappingProxyType({}),
+) -> ShardFiles:
+    """The files of shards whose extents are known; `entries` with absolute paths. See `ShardFiles`."""
+    return ShardFiles(
         table,
         [entry.path for entry in entries],
         [entry.sha256 for entry in entries],
@@ -104,8 +119,9 @@ def make_line(
         io=io,
         verify=verify,
         fallback=_library_reader,
+        held=held,
+        readers=readers,
     )
-    return TokenLine(files)
 
 
 def _library_reader(path: Path) -> RangeReader:

@@ -5,6 +5,7 @@ import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from headrace.errors import CorruptShardError, MissingShardError, UnreadableShar
 from headrace.storage.extents import NOT_FLAT, ExtentTable
 from headrace.storage.pool import HandlePool
 
-__all__ = ["Io", "Placement", "RangeReader", "ShardFiles", "ShardHandle"]
+__all__ = ["HeldFile", "Io", "Placement", "RangeReader", "ShardFiles", "ShardHandle"]
 
 Io = Literal["mmap", "pread"]
 
@@ -30,6 +31,12 @@ class RangeReader(Protocol):
     def read(self, start: int, stop: int, /) -> NDArray[Any]:
         """Tokens [start, stop) of the shard."""
         ...
+
+
+class HeldFile(Protocol):
+    """A file that is held open elsewhere, as long as there is a reference to this."""
+
+    descriptor: int
 
 
 class ShardHandle(Protocol):
@@ -52,14 +59,14 @@ class _File:
 
     __slots__ = ("address", "bytes", "descriptor", "identity", "map", "path", "scattered")
 
-    def __init__(self, path: str, size: int) -> None:
+    def __init__(self, path: str, size: int, held: HeldFile | None = None) -> None:
         self.address = 0
         self.descriptor = -1
         self.map: mmap.mmap | None = None
         self.path = path
         self.scattered = False
         try:
-            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if held is None else os.dup(held.descriptor)
         except FileNotFoundError as error:
             raise MissingShardError(f"{path}: no such file") from error
         except OSError as error:
@@ -147,6 +154,8 @@ class ShardFiles(HandlePool[ShardHandle]):
         verify: check a file when it is opened (size always; digest and two chunk checksums), and again if another one
             has taken its name by the time it is opened again.
         fallback: makes the reader of a shard that is not flat on disk.
+        held: files of some shards, by the shard's number, which may have lost their names.
+        readers: read some shards, by the shard's number, in place of their files, which are not checked.
     """
 
     def __init__(
@@ -159,6 +168,8 @@ class ShardFiles(HandlePool[ShardHandle]):
         io: Io,
         verify: bool,
         fallback: Callable[[Path], RangeReader],
+        held: Mapping[int, HeldFile] = MappingProxyType({}),
+        readers: Mapping[int, RangeReader] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self.addresses = _ADDRESSES
@@ -172,6 +183,8 @@ class ShardFiles(HandlePool[ShardHandle]):
         self.io: Io = io
         self._verify = verify
         self._fallback = fallback
+        self._held = held
+        self._readers = readers
         self._identities = np.zeros((len(paths), 2), dtype=np.int64)
         """Inode and modification time of each file that was checked."""
         self._scattered = False
@@ -186,12 +199,15 @@ class ShardFiles(HandlePool[ShardHandle]):
         Raises:
             MissingShardError, CorruptShardError, UnreadableShardError: naming the file.
         """
+        reader = self._readers.get(number)
+        if reader is not None:
+            return _Decoded(reader)
         path = self._paths[number]
         first = int(np.searchsorted(self.table.shard, number, side="left"))
         flat = self.table.offset[first] != NOT_FLAT
         size = int(self.table.shards[number]["file_size"])
         # Checked without a map, of which the first fault may read megabytes ahead.
-        file = _File(path, size)
+        file = _File(path, size, self._held.get(number))
         handle: ShardHandle = file if flat else _Decoded(self._fallback(Path(path)))
         if self._verify and tuple(self._identities[number].tolist()) != file.identity:
             self._check_digest(number, file)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import OutOfRangeError
-from headrace.storage.extents import NOT_FLAT
+from headrace.storage.extents import NOT_FLAT, ExtentTable
 from headrace.storage.shard_files import Io, Placement, RangeReader, ShardFiles
 
 __all__ = ["Io", "RangeReader", "TokenLine", "WindowBlock"]
@@ -48,10 +48,11 @@ class TokenLine:
 
     Args:
         files: opens the shards' files, and knows where the tokens lie in them.
+        table: where they lie, if the last shard has grown since `files` was made.
     """
 
-    def __init__(self, files: ShardFiles) -> None:
-        table = self.table = files.table
+    def __init__(self, files: ShardFiles, table: ExtentTable | None = None) -> None:
+        table = self.table = table or files.table
         self.dtype = files.dtype
         self.io = files.io
         self.token_count = table.token_count

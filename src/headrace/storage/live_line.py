@@ -1,0 +1,270 @@
+"""The token line of a build that is at work, put together from what it writes down and what of that is whole."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import is_
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headrace.errors import ManifestError, MissingShardError
+from headrace.in_progress import JOURNAL, Building, OpenShard, read_finished, shard_name
+from headrace.manifest import NO_HASH, Manifest, ShardEntry
+from headrace.storage.extents import ExtentTable, ShardExtents
+from headrace.storage.hdf5_corpus import checked_layout, extents_of, make_files, open_line
+from headrace.storage.loose import entry_of
+from headrace.storage.shard_files import Io, ShardFiles
+from headrace.storage.token_line import TokenLine
+from headrace.storage.versions import read_version
+
+if TYPE_CHECKING:
+    from headrace.storage.growing import GrowingShard, HeldShard
+
+__all__ = ["LiveLine", "LiveLineMaker"]
+
+_MOST_HELD = 128
+"""Finished shards of the source shard at work that are held open; what is removed of others cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveLine:
+    """What is whole of a build. It does not change."""
+
+    line: TokenLine
+    manifest: Manifest
+    """As it would be if the build ended here. A shard that is being written has a `sha256` of zeros; it is the last."""
+    documents: "Mapping[int, GrowingShard | HeldShard]"
+    """What reads the document index of some shards, by the shard's number."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """A finished shard."""
+
+    entry: ShardEntry
+    """With an absolute path."""
+    extents: ShardExtents
+    mark: object = None
+    """Of a source shard that is not finished, so that the file may be removed: tells whether it is still there, ..."""
+    held: "HeldShard | None" = None
+    """... and what reads it even then, flat on disk or ..."""
+    reader: "GrowingShard | None" = None
+    """... compressed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Last:
+    """What was put together last."""
+
+    parts: Sequence[_Part]
+    growing: "GrowingShard | None"
+    files: ShardFiles
+    live: LiveLine
+
+
+class LiveLineMaker:
+    """Puts the line of a build together, again and again, doing no more each time than has changed.
+
+    Args:
+        index: absolute, of the `shards.json` that there is or will be.
+        io, verify: see `ShardFiles`.
+    """
+
+    def __init__(self, index: Path, *, io: Io, verify: bool) -> None:
+        self._index = index
+        self._io: Io = io
+        self._verify = verify
+        self._base: tuple[Manifest, Sequence[_Part]] | None = None
+        self._parts: dict[str, _Part] = {}
+        self._journal: tuple[object, Mapping[int, tuple[ShardEntry, ...]]] = None, {}
+        self._growing: GrowingShard | None = None
+        self._last: _Last | None = None
+
+    def finished(self, building: Building) -> Mapping[int, tuple[ShardEntry, ...]]:
+        """The entries of each finished source shard, by its index.
+
+        Raises:
+            ManifestError: the journal is damaged.
+        """
+        journal = self._index.parent / building.folder / JOURNAL
+        mark = _mark(journal)
+        if mark is None:
+            return {}
+        if self._journal[0] != mark:
+            try:
+                self._journal = mark, read_finished(journal)
+            except (KeyError, TypeError, AttributeError) as error:
+                raise ManifestError(f"{journal}: is damaged ({type(error).__name__}: {error})") from error
+        return self._journal[1]
+
+    def make(self, building: Building) -> LiveLine:
+        """What is whole of the build: see `LiveLine`. The same object again if nothing has changed.
+
+        Raises:
+            MissingShardError: a shard is not there; the build may have moved on since it wrote `building`.
+            ManifestError, CorruptShardError, UnreadableShardError: naming the file.
+        """
+        shards = self._index.parent / building.folder
+        finished = self.finished(building)
+        parts = [*self._base_parts(building)]
+        index = building.first_index
+        while index in finished:
+            parts += [self._finished_part(shards, entry) for entry in finished[index]]
+            index += 1
+        growing: GrowingShard | None = None
+        for opened in building.open:
+            if opened.index == index:
+                rolls, growing = self._at_work(shards, opened)
+                parts += rolls
+        if growing is not None and not growing.document_count:
+            growing = None
+        return self._joined(building, parts, growing)
+
+    # -- the parts --------------------------------------------------------------------------------------------------
+
+    def _base_parts(self, building: Building) -> Sequence[_Part]:
+        """The shards of the corpus that is appended to."""
+        if not building.base:
+            return ()
+        if self._base is None or self._base[0].fingerprint.hex != building.base:
+            manifest = read_version(self._index, building.base)
+            line, entries = open_line(self._index, manifest, io=self._io, verify=False)
+            extents = line.table.parts()
+            self._base = manifest, [_Part(*pair) for pair in zip(entries, extents, strict=True)]
+        return self._base[1]
+
+    def _finished_part(self, shards: Path, entry: ShardEntry) -> _Part:
+        """A shard that the journal lists."""
+        entry = replace(entry, path=str(shards / entry.path))
+        part = self._parts.get(entry.shard_id)
+        if part is None or part.entry.sha256 != entry.sha256:
+            part = _Part(entry, extents_of(checked_layout(Path(entry.path), entry)))
+        elif part.mark is not None or part.entry != entry:  # it was at work
+            part = _Part(entry, part.extents)
+        self._parts[entry.shard_id] = part
+        return part
+
+    def _at_work(self, shards: Path, opened: OpenShard) -> "tuple[Sequence[_Part], GrowingShard | None]":
+        """What is whole of a source shard that is not finished: finished shards, and the one that is being written."""
+        rolls: list[_Part] = []
+        try:
+            for name in opened.finished:
+                rolls.append(self._roll(shards / name))  # noqa: PERF401  # those before one that is missing are kept
+        except MissingShardError:  # it is begun anew
+            return rolls, None
+        try:
+            return rolls, self._grown(shards / opened.path, opened)
+        except MissingShardError:  # it is begun anew, or was finished a moment ago
+            with suppress(MissingShardError):
+                rolls.append(self._roll(shards / f"{shard_name(opened.index, opened.roll)}.h5"))
+        return rolls, None
+
+    def _roll(self, path: Path) -> _Part:
+        """A finished shard of a source shard that is not."""
+        from headrace.storage.growing import GrowingShard, HeldShard  # noqa: PLC0415  # imports h5py
+        from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # likewise
+
+        mark = _mark(path)
+        part = self._parts.get(path.stem)
+        if part is None or part.mark != mark:
+            layout = inspect_shard(path)
+            part = _Part(entry_of(path, layout), extents_of(layout), mark)
+            if sum(part.mark is not None for part in self._parts.values()) < _MOST_HELD:
+                flat = len(layout.first) or not layout.token_count
+                held, reader = (HeldShard(path), None) if flat else (None, GrowingShard(path, path.stem))
+                part = replace(part, held=held, reader=reader)
+            self._parts[path.stem] = part
+        return part
+
+    def _grown(self, path: Path, opened: OpenShard) -> "GrowingShard":
+        from headrace.storage.growing import GrowingShard  # noqa: PLC0415  # imports h5py
+
+        if self._growing is not None and self._growing.path == path:
+            self._growing.refresh()
+        else:
+            self._growing = GrowingShard(path, shard_name(opened.index, opened.roll))
+        return self._growing
+
+    # -- the whole --------------------------------------------------------------------------------------------------
+
+    def _joined(self, building: Building, parts: Sequence[_Part], growing: "GrowingShard | None") -> LiveLine:
+        entries = [part.entry for part in parts]
+        extents = [part.extents for part in parts]
+        if growing is not None:
+            entries.append(_growing_entry(growing))
+            extents.append(_growing_extents(growing, building.chunk_size))
+        table = ExtentTable.build(extents)
+        last = self._last
+        same = last is not None and last.growing is growing and _are(last.parts, parts)
+        if same and last is not None and last.live.line.token_count == table.token_count:
+            return last.live
+        held = {number: part.held for number, part in enumerate(parts) if part.held is not None}
+        readers = {number: part.reader for number, part in enumerate(parts) if part.reader is not None}
+        if growing is not None:
+            readers[len(parts)] = growing
+        if same and last is not None:
+            files = last.files
+        else:
+            dtype = np.dtype(building.dtype).newbyteorder("<")
+            files = make_files(table, entries, dtype, io=self._io, verify=self._verify, held=held, readers=readers)
+        manifest = _manifest(building, self._base and self._base[0], entries)
+        live = LiveLine(TokenLine(files, table), manifest, {**held, **readers})
+        self._last = _Last(parts, growing, files, live)
+        return live
+
+
+def _mark(path: Path) -> tuple[Path, int, int, int] | None:
+    """Tells whether a file is still the same; None if there is none."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return path, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _are(some: Sequence[_Part], others: Sequence[_Part]) -> bool:
+    """Whether they are the same objects."""
+    return len(some) == len(others) and all(map(is_, some, others))
+
+
+def _growing_entry(shard: "GrowingShard") -> ShardEntry:
+    return ShardEntry(
+        shard_id=shard.shard_id,
+        path=str(shard.path),
+        token_count=shard.token_count,
+        document_count=shard.document_count,
+        sha256=NO_HASH,
+        documents_sha256=NO_HASH,
+    )
+
+
+def _growing_extents(shard: "GrowingShard", chunk_size: int) -> ShardExtents:
+    """Not flat: its file cannot be mapped, for it may be cut at any moment."""
+    nothing = np.empty(0, np.uint64)
+    return ShardExtents(
+        token_count=shard.token_count,
+        file_size=0,
+        digest_offset=0,
+        chunk_size=chunk_size,
+        first_crc=0,
+        last_crc=0,
+        first=nothing,
+        offset=nothing,
+    )
+
+
+def _manifest(building: Building, base: Manifest | None, entries: Sequence[ShardEntry]) -> Manifest:
+    starts = accumulate((entry.token_count for entry in entries), initial=0)
+    return Manifest(
+        chunk_size=building.chunk_size,
+        shards=tuple(replace(entry, global_start=start) for entry, start in zip(entries, starts, strict=False)),
+        dtype=building.dtype,
+        vocab_size=building.vocab_size,
+        boundary_token_id=building.boundary_token_id,
+        tokenizer=building.tokenizer,
+        options=base.options if base else {},
+        sources=base.sources if base else (),
+    )

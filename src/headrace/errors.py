@@ -13,6 +13,7 @@ __all__ = [
     "BuildError",
     "CorruptShardError",
     "FormatError",
+    "GrowingShardError",
     "HeadraceError",
     "ManifestError",
     "MissingExtraError",
@@ -80,6 +81,10 @@ class MissingShardError(HeadraceError, FileNotFoundError):
 
 class CorruptShardError(HeadraceError, ValueError):
     """A shard's bytes contradict the manifest or its own attributes."""
+
+
+class GrowingShardError(CorruptShardError):
+    """A shard whose writer has not closed it: it is still being written, or was killed."""
 
 
 class UnreadableShardError(HeadraceError, OSError):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from headrace.errors import HeadraceError, ManifestError, MissingShardError, Problem
-from headrace.manifest import Append, Manifest
+from headrace.manifest import Append, Manifest, checksum_of
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import SIDECAR, load_table
 from headrace.storage.versions import VERSIONS, extents_name, read_version
@@ -51,6 +51,7 @@ def _index(index: Path, manifest: Manifest, shards: Sequence[DocumentsByFile]) -
     if manifest.version == 1:
         return []
     found = [*_lost_keys(index, manifest), *_appends(manifest), *_sources(manifest, shards)]
+    found = found or _checksum(index)  # which only says that something is wrong
     return [Problem(f"{index}: {problem.place}", problem.reason) for problem in found]
 
 
@@ -63,6 +64,14 @@ def _lost_keys(index: Path, manifest: Manifest) -> list[Problem]:
                 Problem(place, "is not there; every build writes it")
                 for place in _absent(json.loads(manifest.to_json()), json.loads(data), "")
             ]
+    return []
+
+
+def _checksum(index: Path) -> list[Problem]:
+    with suppress(OSError, ValueError):  # else it was replaced since
+        body: dict[str, Any] = json.loads(index.read_bytes())
+        if "checksum" in body and body["checksum"] != checksum_of(body):
+            return [Problem("checksum", "is not that of the rest: the file was damaged, or changed by hand")]
     return []
 
 

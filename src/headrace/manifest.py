@@ -211,9 +211,8 @@ class Manifest:
         }
         if self.appends:
             body["appends"] = [asdict(append) for append in self.appends]
-        text = json.dumps(body, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
-        # A file name that is no UTF-8 reaches us with lone surrogates, which JSON can escape but UTF-8 cannot hold.
-        return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+        body["checksum"] = checksum_of(body)
+        return _canonical(body)
 
     @classmethod
     def from_json(cls, data: bytes, *, name: str = INDEX_NAME) -> "Manifest":
@@ -245,6 +244,17 @@ class Manifest:
                 f"{name}: not a usable corpus index ({count} problem{'s' * (count != 1)})", problems=check.problems
             )
         return manifest
+
+
+def checksum_of(body: Mapping[str, Any]) -> str:
+    """SHA-256, hex, of a decoded `shards.json` as it is written, but for its `checksum`: so that no byte of it can change."""
+    return hashlib.sha256(_canonical({key: body[key] for key in body if key != "checksum"})).hexdigest()
+
+
+def _canonical(body: Mapping[str, Any]) -> bytes:
+    text = json.dumps(body, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+    # A file name that is no UTF-8 reaches us with lone surrogates, which JSON can escape but UTF-8 cannot hold.
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def is_sha256(text: str) -> bool:

@@ -11,7 +11,7 @@ from headrace.manifest import Fingerprint, Manifest
 
 __all__ = ["CorpusReport", "ShardReport", "Status", "report_file", "summary"]
 
-Status = Literal["ok", "corrupt", "missing", "unreadable"]
+Status = Literal["ok", "corrupt", "missing", "unreadable", "growing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

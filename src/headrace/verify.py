@@ -15,6 +15,7 @@ from headrace.damage import unreadable_objects
 from headrace.errors import (
     CorruptShardError,
     FormatError,
+    GrowingShardError,
     HeadraceError,
     ManifestError,
     MissingShardError,
@@ -279,6 +280,8 @@ def _judge(task: _Task, stopped: Callable[[], bool] | None = None) -> _Judged:
         raise
     except MissingShardError:
         return judged("missing", "no such file")
+    except GrowingShardError as error:
+        return judged("growing", error.summary)
     except (CorruptShardError, FormatError) as error:
         return judged("corrupt", error.summary, error.problems or unreadable_objects(Path(entry.path)))
     except (HeadraceError, OSError) as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.building import build as build_module
+from headrace.building import making as build_module
 from headrace.building.output import OutputFolder
 from headrace.building.work import Work
 from headrace.errors import BuildError, OutputExistsError, SourceError, TokenizerError

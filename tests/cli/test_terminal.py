@@ -50,10 +50,11 @@ def test_a_terminal_of_ascii(sources, run_process, tmp_path):
         run_process("verify", output, env=PLAIN),
         run_process("build", sources.parent / "bad.jsonl", sources, "-o", tmp_path / "d", env=PLAIN),
         run_process("build", sources / "ζ.jsonl", "-o", tmp_path / "d", env=PLAIN),
-        run_process("build", sources, "-o", output, env=PLAIN),
+        run_process("build", sources, "-o", output, "--chunk-tokens", 7, env=PLAIN),
+        run_process("status", output, env=PLAIN),
         run_process("build", "--help", env=PLAIN),
     ]
-    assert [ran.code for ran in runs] == [0, 0, 0, 0, 1, 1, 1, 0]
+    assert [ran.code for ran in runs] == [0, 0, 0, 0, 1, 1, 1, 0, 0]
     for ran in (build, *runs):
         assert (ran.out + ran.err).isascii()
         assert "Traceback" not in ran.err

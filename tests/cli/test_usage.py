@@ -11,9 +11,11 @@ OPTIONS = {
     "build": {
         *("--output", "-o", "--tokenizer", "--text-field", "--boundary", "--bos", "--workers", "--shard-tokens"),
         *("--chunk-tokens", "--max-document-tokens", "--format", "--include", "--on-bad-input", "--max-bad"),
-        *("--keep-empty", "--allow-duplicates", "--validate", "--json", "--max-reported"),
+        *("--keep-empty", "--allow-duplicates", "--validate", "--compression", "--append", "--overwrite", "--live"),
+        *("--show-text", "--json", "--max-reported"),
     },
-    "verify": {"--quick", "--workers", "--json", "--max-reported"},
+    "verify": {"--quick", "--expect", "--workers", "--json", "--max-reported"},
+    "status": {"--json"},
     "info": {"--window", "--json"},
     "show": {"--document", "--at", "--window", "--length", "--tokenizer", "--json"},
 }

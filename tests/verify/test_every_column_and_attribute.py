@@ -10,6 +10,7 @@ import pytest
 
 import headrace
 from headrace.errors import CorruptShardError
+from headrace.manifest import checksum_of
 from headrace.verify import verify_path
 
 LINES = "".join(json.dumps({"text": f"document {n}"}) + "\n" for n in range(20))
@@ -76,6 +77,7 @@ def test_a_manifest_that_contradicts_its_shards_is_found(corpus):
     index = corpus / "shards.json"
     body = json.loads(index.read_text(encoding="utf-8"))
     body["boundary_token_id"], body["chunk_size"] = 33, 1000
+    body["checksum"] = checksum_of(body)
     index.write_text(json.dumps(body), encoding="utf-8")
     status, problems = verdict(corpus)
     assert status == "corrupt"

@@ -9,7 +9,7 @@ import pytest
 
 import headrace
 from headrace.errors import FormatError, ManifestError
-from headrace.manifest import Append, read_manifest
+from headrace.manifest import Append, checksum_of, read_manifest
 from headrace.storage.extents import ExtentTable
 from headrace.storage.hdf5_corpus import SIDECAR
 from headrace.storage.versions import VERSIONS
@@ -113,7 +113,24 @@ def test_a_key_that_is_gone(corpus, keys):
 def test_keys_of_a_later_version_are_no_fault(corpus):
     """What this version does not know is not judged."""
     change(corpus, ("more",), {"and": "more"})
+    (report,) = others(corpus)
+    assert "checksum: is not that of the rest" in str(report.problems[0])
+    body = json.loads((corpus / "shards.json").read_bytes())
+    change(corpus, ("checksum",), checksum_of(body))
     assert others(corpus) == []
+
+
+@pytest.mark.parametrize("key", ["options", "sources"])
+def test_what_nothing_else_says_is_covered_by_the_checksum(corpus, key):
+    """A value that no shard repeats cannot be changed unseen."""
+    data = (corpus / "shards.json").read_bytes()
+    old, new = {"options": (b'"text_field": "text"', b'"text_field": "tent"'), "sources": (b'"size": ', b'"size": 1')}[
+        key
+    ]
+    assert old in data
+    (corpus / "shards.json").write_bytes(data.replace(old, new, 1))
+    (report,) = others(corpus)
+    assert "checksum: is not that of the rest" in str(report.problems[0])
 
 
 def test_an_append_that_followed_another_corpus(corpus):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import headrace
-from headrace.manifest import ShardEntry, load_index
+from headrace.manifest import ShardEntry, checksum_of, load_index
 from headrace.verify import ShardReport, verify_path, verify_shards
 
 CHUNK = 32
@@ -136,6 +136,7 @@ def test_the_base_of_rows_counts(built):
     index = built.path / "shards.json"
     body = json.loads(index.read_bytes())
     body["shards"][0]["row_base"] = 1000
+    body["checksum"] = checksum_of(body)
     index.write_text(json.dumps(body), encoding="utf-8")
     with shard(built, 0) as file:
         file["tokens"][0] ^= 1

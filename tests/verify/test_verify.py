@@ -190,7 +190,7 @@ def test_broken_files_are_corrupt(tmp_path, name):
     broken = Path(__file__).parent.parent / "data" / "formats_broken" / name / "tokens.h5"
     entry = load_index(small_corpus(tmp_path, [[[1]]]))[0]
     (report,) = verify_shards([dataclasses.replace(entry, path=str(broken))])
-    assert report.status == "corrupt"
+    assert report.status == ("growing" if "killed" in name else "corrupt")
     assert str(broken) in report.reason
     with pytest.raises((CorruptShardError, FormatError), match=r"tokens\.h5"):
         headrace.open(broken)

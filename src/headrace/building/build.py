@@ -6,25 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from headrace.building.announce import Announcer
-from headrace.building.check import ReferenceCheck, sample_texts
-from headrace.building.engine import Engine, PoolEngine, SerialEngine
-from headrace.building.faults import BadDocumentsError, check_sources
-from headrace.building.job import ContentOptions, ShardOutcome
+from headrace.building.faults import FaultyInputError
+from headrace.building.job import ContentOptions
 from headrace.building.limits import default_workers
-from headrace.building.outcome import closing_report, make_manifest, nothing_kept
+from headrace.building.making import make
+from headrace.building.outcome import closing_report
 from headrace.building.output import OutputFolder
 from headrace.building.pipeline import DEFAULT_CHUNK_SIZE
 from headrace.building.plan import BuildPlan
-from headrace.building.publishing import publish
-from headrace.building.room import RoomCheck
-from headrace.building.teller import Teller
 from headrace.building.work import Existing, Work, prepare
-from headrace.errors import MAX_LISTED, BuildError, CorruptShardError, Problem, SourceError, TokenizerError
-from headrace.events import BuildFinished, BuildStarted, Notice, Subscriber, ignore
-from headrace.in_progress import BUILDING_NAME, Building
-from headrace.manifest import Manifest, dtype_name_for
+from headrace.errors import BuildError, CorruptShardError, Problem, TokenizerError
+from headrace.events import BuildFinished, Notice, Subscriber, ignore
+from headrace.in_progress import BUILDING_NAME
 from headrace.sources import BadInput, Discovery, discover
+from headrace.sources.rawfile import DamagedFileError
 from headrace.storage.compression import parse_compression
 from headrace.tokenizers.base import BatchTokenizer
 from headrace.tokenizers.load import load_tokenizer, resolve_bos, resolve_boundary
@@ -55,6 +50,8 @@ def build(
     validate: bool = False,
     append: bool = False,
     overwrite: bool = False,
+    live: bool = False,
+    show_text: bool = False,
     on_event: Subscriber = ignore,
 ) -> BuildFinished:
     """Tokenize documents into a corpus.
@@ -86,6 +83,9 @@ def build(
         validate: read everything back and compare before returning.
         append: add the inputs to the corpus that is there, whose index is kept: `headrace.open(version=...)`.
         overwrite: replace what is there. A corpus goes once the new one is whole.
+        live: work through the sources in their order instead of the largest first, so that what others follow by
+            `headrace.open(output, live=True)` grows all the time.
+        show_text: let the errors about bad documents quote them.
         on_event: receives progress.
 
     Returns:
@@ -144,7 +144,16 @@ def build(
             return _nothing_to_do(str(output), work, found, on_event)
         work.begin(plan)
         try:
-            made = _make(work, found, options, loaded, workers=workers or default_workers(), on_event=on_event)
+            made = make(
+                work,
+                found,
+                options,
+                loaded,
+                workers=workers or default_workers(),
+                in_order=live,
+                show_text=show_text,
+                on_event=on_event,
+            )
         except BaseException as error:
             _keep(work, error, found, on_event)
             raise
@@ -156,82 +165,13 @@ def build(
     return report
 
 
-def _make(
-    work: Work,
-    found: Discovery,
-    options: ContentOptions,
-    tokenizer: BatchTokenizer,
-    *,
-    workers: int,
-    on_event: Subscriber,
-) -> tuple[Manifest, Manifest, Sequence[ShardOutcome], int]:
-    """Run the jobs that are not finished, and publish.
-
-    Returns:
-        The manifest of the whole corpus, that of what was added, what became of each source shard, and how many of them
-        were finished before.
-    """
-    jobs = work.jobs(found, options)
-    resumed = dict(work.journal.finished)
-    todo = [job for job in jobs if job.shard.index not in resumed]
-    count = max(min(workers, len(todo)), 1)
-    sample = list(sample_texts(found.shards, options.text_field))
-    announcer = Announcer(work.folder.path, _building(work, found, options, tokenizer))
-    with ReferenceCheck(tokenizer, sample) as check:
-        on_event(
-            BuildStarted(
-                output=str(work.folder.path),
-                source_shards=len(todo),
-                input_bytes=sum(job.shard.size for job in todo),
-                workers=count,
-                tokenizer=tokenizer.ref.name,
-            )
-        )
-        teller = Teller(on_event, work.journal, announcer, check, RoomCheck(work.shards, todo))
-        engine: Engine = SerialEngine(tokenizer) if count == 1 else PoolEngine(tokenizer, count, (work.folder.lock,))
-        try:
-            engine.run(todo, teller.progress, teller.outcome, teller.opened, teller.retry)
-            check.finish()
-        except BadDocumentsError as error:
-            raise _with_more(error, found, options, work) from error
-        finally:
-            announcer.stopped()
-    outcomes = [work.journal.finished[job.shard.index] for job in jobs]
-    manifest = make_manifest(outcomes, tokenizer, options)
-    if not manifest.total_documents:
-        raise BuildError(nothing_kept(outcomes))
-    corpus = publish(work, manifest, outcomes, tokenizer, {"root": str(found.root)})
-    _tell_drops(outcomes, on_event)
-    return corpus, manifest, outcomes, len(resumed)
-
-
-def _building(work: Work, found: Discovery, options: ContentOptions, tokenizer: BatchTokenizer) -> Building:
-    finished = work.journal.finished.values()
-    return Building(
-        mode=work.mode,
-        folder=str(work.shards.relative_to(work.folder.path)),
-        base=work.base.fingerprint.hex if work.base else "",
-        dtype=dtype_name_for(tokenizer.vocab_size),
-        vocab_size=tokenizer.vocab_size,
-        boundary_token_id=options.boundary_token_id,
-        chunk_size=options.chunk_tokens,
-        tokenizer=tokenizer.ref,
-        first_index=work.first_index,
-        source_shards=len(found.shards),
-        total_bytes=sum(shard.size for shard in found.shards),
-        input_bytes=sum(source.size for outcome in finished for source in outcome.sources),
-        documents=sum(entry.document_count for outcome in finished for entry in outcome.entries),
-        tokens=sum(entry.token_count for outcome in finished for entry in outcome.entries),
-    )
-
-
 def _keep(work: Work, error: BaseException, found: Discovery, on_event: Subscriber) -> None:
     """Keep what is finished of a build that failed, and say so."""
     faulty: list[str] = []
-    if isinstance(error, BadDocumentsError):
+    if isinstance(error, FaultyInputError):
         faulty = [drop.path for drop in error.drops]
-    elif isinstance(error, SourceError):
-        faulty = [file.label for file in found.files if error.summary.startswith(f"{file.label}: ")]
+    elif isinstance(error, DamagedFileError):
+        faulty = [error.label]
     # Of a tokenizer that is not what it says, not even finished shards are right.
     kept = work.abandon(faulty, keep=not isinstance(error, TokenizerError))
     if kept:
@@ -276,33 +216,6 @@ def _tell_notices(found: Discovery, on_event: Subscriber) -> None:
         on_event(Notice(kind="skipped", message=f"{label}: {reason}"))
     for message in found.duplicates:
         on_event(Notice(kind="duplicate", message=message))
-
-
-def _tell_drops(outcomes: Sequence[ShardOutcome], on_event: Subscriber) -> None:
-    """The first bad documents of each source, in order, and the files that hold none."""
-    for outcome in outcomes:
-        for drop in outcome.drops:
-            on_event(Notice(kind="dropped", message=str(drop)))
-        for source in outcome.sources:
-            if not source.documents and not source.dropped:
-                on_event(Notice(kind="empty", message=f"{source.path}: 0 documents"))
-
-
-def _with_more(error: BadDocumentsError, found: Discovery, options: ContentOptions, work: Work) -> BadDocumentsError:
-    """The same error with the faults of the sources not yet read, so that one run reports many; in source order."""
-    if len(error.drops) > MAX_LISTED:
-        return error
-    order = {file.label: number for number, file in enumerate(found.files)}
-    told = {drop.path for drop in error.drops}
-    rest = (
-        shard
-        for shard in found.shards
-        if work.first_index + shard.index not in work.journal.finished
-        and told.isdisjoint(file.label for file in shard.files)
-    )
-    more, cut = check_sources(rest, options.text_field)
-    drops = sorted([*error.drops, *more], key=lambda drop: order[drop.path])
-    return BadDocumentsError(drops, error.count + len(more), complete=error.complete and not cut, hint=error.hint)
 
 
 def _validate(path: Path) -> None:

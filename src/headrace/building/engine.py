@@ -84,18 +84,21 @@ class SerialEngine:
 
 
 class PoolEngine:
-    """Worker processes, each running one job at a time, the largest first.
+    """Worker processes, each running one job at a time.
 
     Args:
         tokenizer: picklable, of a module that workers can import; sent to each worker once.
         workers: how many at most.
         inherit: descriptors that workers keep open (the lock of the output folder).
+        in_order: begin the jobs in the order given; else the largest first, so that the last ones are short.
 
     Raises:
         TokenizerError: the tokenizer cannot be pickled.
     """
 
-    def __init__(self, tokenizer: BatchTokenizer, workers: int, inherit: Sequence[int] = ()) -> None:
+    def __init__(
+        self, tokenizer: BatchTokenizer, workers: int, inherit: Sequence[int] = (), *, in_order: bool = False
+    ) -> None:
         try:
             self._tokenizer = pickle.dumps(tokenizer)
         except Exception as error:  # whatever the tokenizer's own code raises
@@ -104,6 +107,7 @@ class PoolEngine:
             ) from error
         self._workers = workers
         self._inherit = tuple(inherit)
+        self._in_order = in_order
 
     def run(
         self,
@@ -114,7 +118,8 @@ class PoolEngine:
         on_retry: OnRetry = ignore,
     ) -> None:
         """See `Engine.run`."""
-        order = deque(sorted(jobs, key=lambda job: (-job.shard.size, job.shard.index)))
+        largest_first = sorted(jobs, key=lambda job: (-job.shard.size, job.shard.index))
+        order = deque(jobs if self._in_order else largest_first)
         with Workers(min(self._workers, len(jobs)), self._tokenizer, self._inherit) as workers:
             run = _PoolRun(workers, order, on_progress, on_outcome, on_open, on_retry)
             for worker in workers.all:

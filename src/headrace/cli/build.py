@@ -73,6 +73,12 @@ def build(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what is there; a corpus goes once the new one is whole.")
     ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Work in the order of the sources, for those who read along.")
+    ] = False,
+    show_text: Annotated[
+        bool, typer.Option("--show-text", help="Let reports of bad documents quote their text.")
+    ] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="Write events to stdout as JSON lines.")] = False,
     max_reported: Annotated[int, typer.Option(min=0, help="Places listed at most.")] = 20,
 ) -> None:
@@ -109,6 +115,8 @@ def build(
             validate=validate,
             append=append,
             overwrite=overwrite,
+            live=live,
+            show_text=show_text,
             on_event=JsonLines() if json_lines else display,
         )
     if not json_lines:

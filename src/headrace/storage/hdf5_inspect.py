@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import CorruptShardError, FormatError
+from headrace.errors import CorruptShardError, FormatError, GrowingShardError
 from headrace.manifest import is_sha256
 from headrace.storage.compression import filters_of, require_filters
 from headrace.storage.hdf5_layout import FORMAT_VERSION, GROWING
@@ -65,7 +65,8 @@ def inspect_shard(path: Path, *, dataset_name: str = DATASET) -> ShardLayout:
         MissingShardError, UnreadableShardError: there is no such file, or it cannot be opened.
         FormatError: no such data set, not one of token ids, or of a later format version.
         MissingExtraError: the file stores no checksums, and decoding its tokens needs hdf5plugin.
-        CorruptShardError: the file is cut or damaged, `token_count` exceeds the data set, or the shard was never closed.
+        CorruptShardError: the file is cut or damaged, or `token_count` exceeds the data set.
+        GrowingShardError: (a CorruptShardError) its writer has not closed it.
     """
     with open_shard(path) as file:
         dataset = _token_dataset(path, file, dataset_name)
@@ -76,7 +77,7 @@ def inspect_shard(path: Path, *, dataset_name: str = DATASET) -> ShardLayout:
             raise CorruptShardError(f"{path}: token_count {token_count} against a dataset of {held} tokens")
         sha256 = str(attributes.pop("sha256", ""))
         if sha256 == GROWING.decode():
-            raise CorruptShardError(f"{path}: its sha256 is all zeros: its writer never closed it; rebuild the shard")
+            raise GrowingShardError(f"{path}: its sha256 is all zeros: its writer never closed it; rebuild the shard")
         documents = attributes.pop("document_count", None)
         first, offset = _extents(file, dataset, token_count)
         chunk_size = int(dataset.chunks[0]) if dataset.chunks else _NOMINAL_CHUNK

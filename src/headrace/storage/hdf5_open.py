@@ -12,6 +12,7 @@ import h5py
 from headrace.errors import (
     CorruptShardError,
     FormatError,
+    GrowingShardError,
     HeadraceError,
     MissingShardError,
     UnreadableShardError,
@@ -101,7 +102,7 @@ def _explain(path: Path, error: OSError) -> HeadraceError:
     if "truncated file" in text:
         return CorruptShardError(f"{path}: is truncated ({path.stat().st_size} bytes); copy it again or rebuild it")
     if "already open for write" in text or "SWMR" in text:
-        return CorruptShardError(
+        return GrowingShardError(
             f"{path}: its writer never closed it: it is still being written, or was killed; rebuild the shard"
         )
     if "flag values don't match" in text:

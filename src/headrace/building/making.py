@@ -1,0 +1,118 @@
+"""The making of a corpus: run the jobs that are not finished, then publish."""
+
+from collections.abc import Sequence
+
+from headrace.building.announce import Announcer
+from headrace.building.check import ReferenceCheck, sample_texts
+from headrace.building.engine import Engine, PoolEngine, SerialEngine
+from headrace.building.faults import FaultyInputError, show_texts, with_more
+from headrace.building.job import ContentOptions, ShardOutcome
+from headrace.building.outcome import make_manifest, nothing_kept
+from headrace.building.publishing import publish
+from headrace.building.room import RoomCheck
+from headrace.building.teller import Teller
+from headrace.building.work import Work
+from headrace.errors import BuildError, SourceError
+from headrace.events import BuildStarted, Notice, Subscriber
+from headrace.in_progress import Building
+from headrace.manifest import Manifest, dtype_name_for
+from headrace.sources import BadInput, Discovery
+from headrace.tokenizers.base import BatchTokenizer
+
+__all__ = ["make"]
+
+
+def make(
+    work: Work,
+    found: Discovery,
+    options: ContentOptions,
+    tokenizer: BatchTokenizer,
+    *,
+    workers: int,
+    in_order: bool,
+    show_text: bool,
+    on_event: Subscriber,
+) -> tuple[Manifest, Manifest, Sequence[ShardOutcome], int]:
+    """Run the jobs that are not finished, and publish.
+
+    Returns:
+        The manifest of the whole corpus, that of what was added, what became of each source shard, and how many of them
+        were finished before.
+    """
+    jobs = work.jobs(found, options)
+    resumed = dict(work.journal.finished)
+    todo = [job for job in jobs if job.shard.index not in resumed]
+    count = max(min(workers, len(todo)), 1)
+    sample = list(sample_texts(found.shards, options.text_field))
+    announcer = Announcer(work.folder.path, _building(work, found, options, tokenizer))
+    with ReferenceCheck(tokenizer, sample) as check:
+        on_event(
+            BuildStarted(
+                output=str(work.folder.path),
+                source_shards=len(todo),
+                input_bytes=sum(job.shard.size for job in todo),
+                workers=count,
+                tokenizer=tokenizer.ref.name,
+            )
+        )
+        teller = Teller(on_event, work.journal, announcer, check, RoomCheck(work.shards, todo))
+        engine: Engine = SerialEngine(tokenizer)
+        if count > 1:
+            engine = PoolEngine(tokenizer, count, (work.folder.lock,), in_order=in_order)
+        try:
+            engine.run(todo, teller.progress, teller.outcome, teller.opened, teller.retry)
+            check.finish()
+        except SourceError as error:
+            raise _reported(error, work, found, options, show_text=show_text) from error
+        finally:
+            announcer.stopped()
+    outcomes = [work.journal.finished[job.shard.index] for job in jobs]
+    manifest = make_manifest(outcomes, tokenizer, options)
+    if not manifest.total_documents:
+        raise BuildError(nothing_kept(outcomes))
+    corpus = publish(work, manifest, outcomes, tokenizer, {"root": str(found.root)})
+    _tell_drops(outcomes, on_event)
+    return corpus, manifest, outcomes, len(resumed)
+
+
+def _reported(
+    error: SourceError, work: Work, found: Discovery, options: ContentOptions, *, show_text: bool
+) -> SourceError:
+    """What stopped the build, with what else is wrong with the sources that are not finished."""
+    if options.on_bad_input == BadInput.ERROR:
+        rest = [shard for shard in found.shards if work.first_index + shard.index not in work.journal.finished]
+        order = {file.label: number for number, file in enumerate(found.files)}
+        error = with_more(error, rest, order, options.text_field)
+    if show_text and isinstance(error, FaultyInputError):
+        error.problems = tuple(show_texts(error, found.files))
+    return error
+
+
+def _building(work: Work, found: Discovery, options: ContentOptions, tokenizer: BatchTokenizer) -> Building:
+    finished = work.journal.finished.values()
+    return Building(
+        mode=work.mode,
+        folder=str(work.shards.relative_to(work.folder.path)),
+        base=work.base.fingerprint.hex if work.base else "",
+        dtype=dtype_name_for(tokenizer.vocab_size),
+        vocab_size=tokenizer.vocab_size,
+        boundary_token_id=options.boundary_token_id,
+        chunk_size=options.chunk_tokens,
+        tokenizer=tokenizer.ref,
+        first_index=work.first_index,
+        source_shards=len(found.shards),
+        total_bytes=sum(shard.size for shard in found.shards),
+        input_bytes=sum(source.size for outcome in finished for source in outcome.sources),
+        documents=sum(entry.document_count for outcome in finished for entry in outcome.entries),
+        tokens=sum(entry.token_count for outcome in finished for entry in outcome.entries),
+    )
+
+
+def _tell_drops(outcomes: Sequence[ShardOutcome], on_event: Subscriber) -> None:
+    """The first bad documents of each source, in order, and the files that hold none."""
+    for outcome in outcomes:
+        for drop in outcome.drops:
+            on_event(Notice(kind="dropped", message=str(drop)))
+        for source in outcome.sources:
+            if not source.documents and not source.dropped:
+                on_event(Notice(kind="empty", message=f"{source.path}: 0 documents"))

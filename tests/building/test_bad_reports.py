@@ -147,6 +147,28 @@ def test_too_many_left_out(tmp_path):
     judge(shard, "text", [], seen=JUDGED_FROM, faults=0, replaced=0, limit=0.0)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("kind", ["jsonl", "txt"])
+def test_a_source_in_another_encoding_stops_replacing(tmp_path, kind, workers):
+    """With replace, a source that is mostly in another encoding stops the build, unless the user has allowed for it."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "z.jsonl").write_bytes(GOOD)
+    if kind == "jsonl":
+        (folder / "a.jsonl").write_bytes(MOJIBAKE * 3000)
+    else:
+        for number in range(1200):
+            (folder / f"{number:04d}.txt").write_bytes(b"caf\xe9 %d" % number)
+    error = failure(folder, tmp_path / "c", on_bad_input="replace", workers=workers)
+    assert isinstance(error, TooManyBadError)
+    assert "hold bytes that are no UTF-8 and became U+FFFD" in error.summary
+    assert "another encoding than UTF-8, convert it first" in error.summary
+    assert error.problems[0].place == ("a.jsonl:1" if kind == "jsonl" else "0000.txt: byte 3")
+    report = headrace.build(folder, tmp_path / "c", on_bad_input="replace", max_bad=1, workers=workers)
+    assert report.replaced == (3000 if kind == "jsonl" else 1200)
+    assert report.documents == report.replaced + 1
+
+
 def test_the_errors_travel():
     """The error of a worker process arrives as it was raised, whichever it is."""
     drops = [

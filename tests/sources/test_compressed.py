@@ -10,6 +10,7 @@ import struct
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -279,6 +280,13 @@ def test_a_file_that_keeps_growing(make_file: Maker) -> None:
     file.path.write_bytes(CONTENT * 100)
     with open_stream(file) as stream, pytest.raises(SourceError, match=r"a.jsonl: changed while it was read"):
         stream.read(len(CONTENT) + 1)
+
+
+def test_a_file_whose_size_says_nothing() -> None:
+    """Of a file of the system, which has no size but content, it is said what is odd, not that somebody wrote to it."""
+    file = SourceFile(Path("/proc/self/status"), "status", 0, "text", None)
+    with pytest.raises(SourceError, match=r"status: its size is 0 bytes, but \d+ came out of it; read a copy"):
+        read(file)
 
 
 def test_a_file_that_is_gone(make_file: Maker) -> None:

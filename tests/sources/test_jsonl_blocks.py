@@ -302,3 +302,22 @@ def test_memory_for_one_long_line(make_file: Callable[..., SourceFile], characte
     tracemalloc.stop()
     assert len(batch.texts[0]) == len(text.encode())
     assert peak <= 12 * len(batch.texts[0])
+
+
+@pytest.mark.parametrize("mode", ["skip", "replace"])
+@pytest.mark.parametrize(
+    "end", [b'"', b'"}x', b'\xff"}', b'\\ud800"}', b'\0"}', b'", "x": NaN}', b'", "x": ' + b"[" * 9999]
+)
+@pytest.mark.parametrize("character", ["x", "\u00e9", "\U0001f600"])
+def test_memory_for_one_long_bad_line(
+    make_file: Callable[..., SourceFile], character: str, end: bytes, mode: str
+) -> None:
+    """The same bound holds where the fault is at the end of the line, whatever it is."""
+    line = b'{"text": "' + character.encode() * (1_000_000 // len(character.encode())) + end
+    file = make_file(line)
+    tracemalloc.start()
+    (batch,) = read_jsonl(file, on_bad_input=mode)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(batch.texts) + len(batch.drops) == 1
+    assert peak <= 12 * len(line) + 2**19

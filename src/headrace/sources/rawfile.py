@@ -58,6 +58,8 @@ class RawFile:
         # Found on either side of the end: what was appended is read as well, what was cut off leaves a shorter read.
         if self.consumed > self.file.size or (len(data) < count and self.consumed != self.file.size):
             found = os.fstat(self._handle.fileno()).st_size
+            if found == self.file.size:  # as in /proc
+                raise self.damaged(f"its size is {found} bytes, but {self.consumed} came out of it; read a copy")
             raise self._changed(f"{self.file.size} bytes when it was listed, {found} now")
         if len(data) < count and os.fstat(self._handle.fileno()).st_mtime_ns != self._modified:
             raise self._changed("something wrote to it and left its size alone")

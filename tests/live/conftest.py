@@ -51,7 +51,8 @@ class SteppedBuild:
 
     def __post_init__(self):
         self.sources = [Source([[*document, 0] for document in documents]) for documents in self.documents]
-        self.first = len(self.base.shards) if self.base else 0
+        used = [int(entry.shard_id[:6]) for entry in self.base.shards] if self.base else []
+        self.first = max(used, default=-1) + 1
         self.shards = self.folder / (".headrace/next" if self.mode == "overwrite" else ".")
         (self.shards / JOURNAL).parent.mkdir(parents=True, exist_ok=True)
         (self.shards / JOURNAL).write_text('{"plan": {}}\n')

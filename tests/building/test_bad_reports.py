@@ -96,7 +96,9 @@ def test_another_encoding_is_named(tmp_path):
     assert "or replace to put U+FFFD" in error.summary
     assert "another encoding" not in error.summary
     (tmp_path / "a.txt").write_bytes("text".encode("utf-16"))
-    assert "iconv -f ENCODING" in failure(tmp_path / "a.txt", tmp_path / "c").summary
+    error = failure(tmp_path / "a.txt", tmp_path / "c")
+    assert "iconv -f ENCODING" in error.summary
+    assert "U+FFFD" not in error.summary
     (tmp_path / "a.jsonl").write_bytes(BAD)
     assert "U+FFFD" not in failure(tmp_path / "a.jsonl", tmp_path / "c").summary
 
@@ -203,7 +205,8 @@ def test_an_error_holds_no_more_than_it_needs():
 # --- damage among bad documents
 
 
-def test_bad_lines_before_the_end_of_a_cut_file(tmp_path):
+@pytest.mark.parametrize("workers", [1, 3])
+def test_bad_lines_before_the_end_of_a_cut_file(tmp_path, workers):
     """Bad lines before a cut, the cut, and what is bad in other files are in one report, each at its place."""
     folder = tmp_path / "in"
     folder.mkdir()
@@ -213,7 +216,7 @@ def test_bad_lines_before_the_end_of_a_cut_file(tmp_path):
     (folder / "c.txt.gz").write_bytes(gzip.compress(os.urandom(20_000).hex().encode())[:-20])
     (folder / "d.txt").write_bytes(b"not fine: \xff")
     (folder / "e.jsonl").write_bytes(BAD)
-    error = failure(folder, tmp_path / "c", workers=1)
+    error = failure(folder, tmp_path / "c", workers=workers)
     found = [str(problem) for problem in error.problems]
     assert found[0] == "a.jsonl.gz:2: not JSON (byte 17)"
     assert found[1].startswith("a.jsonl.gz: the gzip stream ends early, at compressed byte ")
@@ -297,7 +300,8 @@ def test_reports_hold_no_text_of_documents(tmp_path_factory, lines, mode):
         headrace.build(folder / "a.jsonl", folder / "c", on_bad_input=mode, max_bad=1, workers=1, on_event=told.append)
     except HeadraceError as error:
         seen: BaseException | None = error
-        while seen is not None:
+        while seen is not None and seen not in told:
+            told.append(seen)
             told += [
                 str(seen),
                 repr(seen),
@@ -325,6 +329,15 @@ def test_the_command_shows_places_only(headrace, tmp_path, options, listed):
         assert line == f"  a.jsonl:{row + 3}: not JSON (byte {34 + 8 * row})"
     assert lines[summary + 1 + listed :] == ([f"  ... and {100 - listed} more"] if listed < 100 else [])
     assert SECRET not in ran.err
+
+
+def test_the_command_shows_texts_on_request(headrace, tmp_path):
+    """With --show-text, and then only, the places come with a part of each line, made harmless for a terminal."""
+    (tmp_path / "a.jsonl").write_bytes(GOOD + b'{"text": "\x1b[2J' + SECRET.encode() + b'", }\n')
+    ran = headrace("build", tmp_path / "a.jsonl", "-o", tmp_path / "c", "--show-text")
+    assert ran.code == 1
+    assert ran.err.splitlines()[-1] == rf'  a.jsonl:2: not JSON (byte 27): {{"text": "\x1b[2J{SECRET}", }}'
+    assert SECRET not in headrace("build", tmp_path / "a.jsonl", "-o", tmp_path / "c").err
 
 
 # --- how soon

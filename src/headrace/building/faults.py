@@ -243,4 +243,4 @@ def judge(
 
 
 def _undecodable(drop: Drop) -> bool:
-    return drop.reason.startswith(("invalid UTF-8", "lone surrogate"))
+    return drop.reason in {"invalid UTF-8", "lone surrogate"}  # not where the file is in a wide encoding

@@ -63,7 +63,10 @@ def make(
             engine.run(todo, teller.progress, teller.outcome, teller.opened, teller.retry)
             check.finish()
         except SourceError as error:
-            raise _reported(error, work, found, options, show_text=show_text) from error
+            reported = _reported(error, work, found, options, show_text=show_text)
+            if reported is error:
+                raise
+            raise reported from error
         finally:
             announcer.stopped()
     outcomes = [work.journal.finished[job.shard.index] for job in jobs]

@@ -39,8 +39,9 @@ def print_error(error: Exception) -> None:
     lines = [f"headrace: {summary}", *more]
     limit = settings.max_reported
     lines += [f"  {problem}" for problem in error.problems[:limit]]
-    if len(error.problems) > limit:
-        lines.append(f"  ... and {len(error.problems) - limit} more")
+    more = getattr(error, "count", len(error.problems)) - min(limit, len(error.problems))  # an error keeps some of many
+    if more > 0:
+        lines.append(f"  ... and {more} more")
     sys.stderr.write(printable("\n".join(lines), sys.stderr) + "\n")
 
 

@@ -19,7 +19,6 @@ from headrace.manifest import (
     Fingerprint,
     Manifest,
     ShardEntry,
-    index_path,
     is_sha256,
     read_manifest,
 )
@@ -231,11 +230,13 @@ def open_corpus(
         raise ValueError(f"io is 'mmap' or 'pread', not {io!r}")
     if verify not in {"full", "quick", "off"}:
         raise ValueError(f"verify is 'full', 'quick' or 'off', not {verify!r}")
-    place = index_path(path).absolute()
+    # A folder that does not exist may be about to: there a build is expected.
+    folder = path.is_dir() or (live and not path.is_file() and path.suffix != ".json")
+    place = (path / INDEX_NAME if folder else path).absolute()
     # What was checked in full here needs no such check in every process that the corpus is sent to.
     options: dict[str, Any] = {"io": io, "verify": "off" if verify == "off" else "quick", "vocab_size": vocab_size}
     wanted = None if version is None else str(version)
-    opener = open_index if path.is_dir() or path.suffix == ".json" else _open_file
+    opener = open_index if folder or path.suffix == ".json" else _open_file
     corpus = _open_live(opener, place, options, wanted) if live else opener(place, options, wanted)
     if dtype is not None and np.dtype(dtype) != corpus.dtype:
         raise FormatError(

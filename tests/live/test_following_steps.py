@@ -42,7 +42,7 @@ def compression(request):
     return request.param
 
 
-@pytest.mark.parametrize("io", ["mmap", "pread"])
+@pytest.mark.parametrize("io", ["mmap", pytest.param("pread", marks=pytest.mark.extended)])
 def test_from_the_first_step_to_the_last(tmp_path, stepped_build, compression, io):
     """At every step it is the finished prefix in the order of the sources, and whole documents of the next; then all."""
     build = stepped_build(tmp_path, DOCUMENTS, shard_tokens=100, compression=compression)
@@ -495,8 +495,8 @@ def test_other_handles_of_this_process_see_the_finished_file(tmp_path, stepped_b
 
 def test_refreshing_in_one_thread_and_reading_in_others(tmp_path, stepped_build):
     """Whatever a reader has counted once, it can read, and it is right."""
-    documents = [[[(number * 7 + at) % 996 + 1 for at in range(20)] for number in range(300)]]
-    build = stepped_build(tmp_path, documents, shard_tokens=1500)
+    documents = [[[(number * 7 + at) % 996 + 1 for at in range(20)] for number in range(150)]]
+    build = stepped_build(tmp_path, documents, shard_tokens=700)
     corpus = headrace.open(tmp_path, live=True)
     line, faults, done = np.array(build.line), [], threading.Event()
 

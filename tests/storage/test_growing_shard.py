@@ -18,52 +18,139 @@ from headrace.storage.hdf5_writer import HDF5ShardWriter
 
 CHUNK = 100
 
-READER = """
+FOLLOW = """
 import sys, time
 import h5py, numpy as np
 from pathlib import Path
 
-path = Path(sys.argv[1])
+path, chunk = Path(sys.argv[1]), int(sys.argv[2])
 deadline = time.monotonic() + 60
+
+def look(file, seen):
+    # What a reader may rely on: counts first, then a refresh, then what they count.
+    tokens, ends, crcs = file["tokens"], file["documents/end"], file["chunks/crc32"]
+    tokens.refresh()
+    count, documents, digest = (tokens.attrs[name] for name in ("token_count", "document_count", "sha256"))
+    for dataset in (tokens, ends, crcs):
+        dataset.refresh()
+    count, documents, final = int(count), int(documents), digest != b"0" * 64
+    assert final or count % chunk == 0, count
+    assert count <= len(tokens) and documents <= len(ends) and -(-count // chunk) <= len(crcs)
+    served = tokens[:count]
+    assert count >= len(seen) and np.array_equal(served[:len(seen)], seen), (len(seen), count)
+    stops = ends[:documents].astype(int)
+    assert (np.diff(stops, prepend=0) > 0).all() and (not documents or stops[-1] <= count)
+    return final, served
+"""
+
+FOLLOW_ONE = (
+    FOLLOW
+    + """
 while not path.exists():
     assert time.monotonic() < deadline
 print("found", flush=True)
-with h5py.File(path, "r", libver="latest", swmr=True) as file:
-    tokens, ends, crcs = file["tokens"], file["documents/end"], file["chunks/crc32"]
-    seen = set()
-    while time.monotonic() < deadline:
-        count, documents, digest = (tokens.attrs[name] for name in ("token_count", "document_count", "sha256"))
-        for dataset in (tokens, ends, crcs):
-            dataset.refresh()
-        count, documents = int(count), int(documents)
-        final = digest != b"0" * 64
-        assert final or count % 100 == 0, count
-        assert len(tokens) >= count and len(ends) >= documents and len(crcs) >= -(-count // 100)
-        served = tokens[:count]
-        assert np.array_equal(served, np.arange(count) % 997), count
-        stops = ends[:documents]
-        assert (np.diff(stops.astype(int), prepend=0) == 30).all() and (not documents or stops[-1] <= count)
-        seen.add(count)
-        if final:
-            break
-    print(count, documents, len(seen), flush=True)
+with h5py.File(path, "r", swmr=True) as file:
+    looks, seen, final = set(), np.empty(0, int), False
+    while not final and time.monotonic() < deadline:
+        length = len(file["tokens"])
+        final, seen = look(file, seen)
+        assert final or length % chunk == 0
+        looks.add(len(seen))
+assert np.array_equal(seen, np.arange(len(seen)) % 997)
+print(len(seen), len(looks), flush=True)
 """
+)
+
+OPEN_AGAIN_AND_AGAIN = (
+    FOLLOW
+    + """
+opened, name, seen = 0, None, np.empty(0, int)
+growing = 0
+while not Path(sys.argv[3]).exists():
+    assert time.monotonic() < deadline
+    found = [path] if path.suffix else list(path.glob(".*.partial"))
+    if not found or found[0] != name:  # another shard
+        seen = np.empty(0, int)
+    try:
+        name = found[0] if found else None
+        with h5py.File(name or path / "no.h5", "r", swmr=True) as file:
+            if len(sys.argv) > 4:  # each file of this name is another one
+                seen = np.empty(0, int)
+            final, seen = look(file, seen)
+            growing += not final
+            opened += 1
+    except FileNotFoundError:
+        pass
+print(opened, growing, flush=True)
+"""
+)
+
+
+def follow(code, *arguments):
+    """A process that reads along, with nothing but h5py as it comes."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def told(reader):
+    """What it says at its end."""
+    out, err = reader.communicate()
+    assert reader.returncode == 0, err
+    return [int(word) for word in out.split()]
 
 
 def test_another_process_follows_the_growth(tmp_path):
     """A bare SWMR reader in another process sees only whole chunks of right tokens and whole documents, then the end."""
     path = tmp_path / "shard.h5"
-    reader = subprocess.Popen([sys.executable, "-c", READER, path], stdout=subprocess.PIPE, text=True)
+    reader = follow(FOLLOW_ONE, path, CHUNK)
     with reader, HDF5ShardWriter(path, CHUNK, vocab_size=997) as writer:
         assert reader.stdout.readline() == "found\n"
         for start in range(0, 30_000, 30):
             writer.add_document(np.arange(start, start + 30) % 997)
             time.sleep(0.001)
+        writer.add_document(np.arange(30_000, 30_045) % 997)
         writer.close()
-        tokens, documents, seen = map(int, reader.stdout.read().split())
-    assert reader.returncode == 0
-    assert (tokens, documents) == (30_000, 1000)
-    assert seen > 2
+        tokens, looks = told(reader)
+    assert tokens == 30_045
+    assert looks > 2
+
+
+def test_opening_at_any_moment(tmp_path):
+    """However often others open the name while a writer appears there, grows and closes, they meet a file to read."""
+    path, end = tmp_path / "shard.h5", tmp_path / "end"
+    reader = follow(OPEN_AGAIN_AND_AGAIN, path, CHUNK, end, "each anew")
+    with reader:
+        deadline = time.monotonic() + 20
+        for count in range(1000):
+            with HDF5ShardWriter(path, CHUNK, vocab_size=997) as writer:
+                for start in range(0, 100 * (count % 30), 30):
+                    writer.add_document(np.arange(start, start + 30) % 997)
+            if time.monotonic() > deadline or count > 150:
+                break
+        end.touch()
+        opened, growing = told(reader)
+    assert opened > 100
+    assert growing > 20
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_the_shards_of_a_build(tmp_path, compression):
+    """The same of the files that a build writes, under the names that they have until they are whole."""
+    source, corpus = tmp_path / "a.jsonl", tmp_path / "corpus"
+    with source.open("w") as file:
+        for number in range(30_000):
+            file.write(f'{{"text": "{chr(97 + number % 26) * (number % 200)}"}}\n')
+    corpus.mkdir()
+    reader = follow(OPEN_AGAIN_AND_AGAIN, corpus, 500, corpus / "shards.json")
+    build = [sys.executable, "-P", "-m", "headrace", "build", source, "-o", corpus, "--chunk-tokens", "500"]
+    options = ["--shard-tokens", "600000", "--workers", "1", "--compression", compression]
+    with reader:
+        subprocess.run([*build, *options], check=True, capture_output=True)
+        opened, growing = told(reader)
+    assert len(headrace.open(corpus).entries) > 3
+    assert growing > 50
+    assert opened >= growing
 
 
 def test_growth_is_by_whole_chunks(tmp_path):

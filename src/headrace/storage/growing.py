@@ -133,22 +133,26 @@ class HeldShard:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.descriptor = -1
+        self._descriptor = -1
         try:
-            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise MissingShardError(f"{path}: no such file") from error
         except OSError as error:
             raise UnreadableShardError(f"{path}: cannot be opened: {error.strerror}") from error
 
     def __del__(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def open(self) -> int:
+        """A new descriptor of the file."""
+        return os.dup(self._descriptor)
 
     def documents(self, count: int, /) -> DocumentColumns:
         """Its first `count` documents."""
         # Opened anew, for a position of its own; HDF5 itself opens no file without a name.
-        with naming(self.path), Path(f"/dev/fd/{self.descriptor}").open("rb") as raw, h5py.File(raw, "r") as file:
+        with naming(self.path), Path(f"/dev/fd/{self._descriptor}").open("rb") as raw, h5py.File(raw, "r") as file:
             columns = [file[f"documents/{name}"] for name in _COLUMNS]
             return _documents(self.path, columns, file["documents/files"], count)
 

@@ -1,5 +1,6 @@
 """The token line of a build that is at work, put together from what it writes down and what of that is whole."""
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from headrace.storage.versions import read_version
 
 if TYPE_CHECKING:
     from headrace.storage.growing import GrowingShard, HeldShard
+    from headrace.storage.hdf5_reader import DocumentColumns
 
 __all__ = ["LiveLine", "LiveLineMaker"]
 
@@ -36,7 +38,7 @@ class LiveLine:
     line: TokenLine
     manifest: Manifest
     """As it would be if the build ended here. A shard that is being written has a `sha256` of zeros; it is the last."""
-    documents: "Mapping[int, GrowingShard | HeldShard]"
+    documents: "Mapping[int, GrowingShard | HeldShard | _MovingShard]"
     """What reads the document index of some shards, by the shard's number."""
 
 
@@ -49,10 +51,37 @@ class _Part:
     extents: ShardExtents
     mark: object = None
     """Of a source shard that is not finished, so that the file may be removed: tells whether it is still there, ..."""
-    held: "HeldShard | None" = None
-    """... and what reads it even then, flat on disk or ..."""
+    held: "HeldShard | _MovingShard | None" = None
+    """... and what finds it even then, flat on disk or ..."""
     reader: "GrowingShard | None" = None
     """... compressed."""
+
+
+class _MovingShard:
+    """A finished shard that is in one folder until all are finished, and then in another."""
+
+    def __init__(self, path: Path, then: Path) -> None:
+        self._places = path, then
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return next(filter(Path.exists, self._places), self._places[-1])
+
+    def open(self) -> int:
+        """A new descriptor of it."""
+        # Only where the first has gone is the second it: before that, the corpus that is replaced may have one so named.
+        with suppress(FileNotFoundError):
+            return os.open(self._places[0], os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(self._places[1], os.O_RDONLY | os.O_CLOEXEC)
+
+    def documents(self, count: int, /) -> "DocumentColumns":
+        """Its first `count` documents."""
+        from headrace.storage.hdf5_reader import read_documents  # noqa: PLC0415  # imports h5py
+
+        with suppress(MissingShardError):
+            return read_documents(self._places[0], count)
+        return read_documents(self._places[1], count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +141,7 @@ class LiveLineMaker:
         parts = [*self._base_parts(building)]
         index = building.first_index
         while index in finished:
-            parts += [self._finished_part(shards, entry) for entry in finished[index]]
+            parts += [self._finished_part(building, entry) for entry in finished[index]]
             index += 1
         growing: GrowingShard | None = None
         for opened in building.open:
@@ -136,14 +165,15 @@ class LiveLineMaker:
             self._base = manifest, [_Part(*pair) for pair in zip(entries, extents, strict=True)]
         return self._base[1]
 
-    def _finished_part(self, shards: Path, entry: ShardEntry) -> _Part:
+    def _finished_part(self, building: Building, entry: ShardEntry) -> _Part:
         """A shard that the journal lists."""
-        entry = replace(entry, path=str(shards / entry.path))
+        path, then = self._index.parent / building.folder / entry.path, self._index.parent / entry.path
+        entry = replace(entry, path=str(path))
         part = self._parts.get(entry.shard_id)
-        if part is None or part.entry.sha256 != entry.sha256:
-            part = _Part(entry, extents_of(checked_layout(Path(entry.path), entry)))
-        elif part.mark is not None or part.entry != entry:  # it was at work
-            part = _Part(entry, part.extents)
+        if part is None or part.entry != entry or part.mark is not None:  # not known, or as one that was at work
+            same = part is not None and part.entry.sha256 == entry.sha256
+            extents = part.extents if same and part else extents_of(checked_layout(path, entry))
+            part = _Part(entry, extents, held=_MovingShard(path, then) if path != then else None)
         self._parts[entry.shard_id] = part
         return part
 

@@ -34,9 +34,16 @@ class RangeReader(Protocol):
 
 
 class HeldFile(Protocol):
-    """A file that is held open elsewhere, as long as there is a reference to this."""
+    """A file that may not stay where it is."""
 
-    descriptor: int
+    @property
+    def path(self) -> Path:
+        """Where it is, if anywhere."""
+        ...
+
+    def open(self) -> int:
+        """A new descriptor of it."""
+        ...
 
 
 class ShardHandle(Protocol):
@@ -66,7 +73,7 @@ class _File:
         self.path = path
         self.scattered = False
         try:
-            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if held is None else os.dup(held.descriptor)
+            self.descriptor = held.open() if held else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise MissingShardError(f"{path}: no such file") from error
         except OSError as error:
@@ -154,7 +161,7 @@ class ShardFiles(HandlePool[ShardHandle]):
         verify: check a file when it is opened (size always; digest and two chunk checksums), and again if another one
             has taken its name by the time it is opened again.
         fallback: makes the reader of a shard that is not flat on disk.
-        held: files of some shards, by the shard's number, which may have lost their names.
+        held: files of some shards, by the shard's number, which may not be where their paths say.
         readers: read some shards, by the shard's number, in place of their files, which are not checked.
     """
 
@@ -207,8 +214,9 @@ class ShardFiles(HandlePool[ShardHandle]):
         flat = self.table.offset[first] != NOT_FLAT
         size = int(self.table.shards[number]["file_size"])
         # Checked without a map, of which the first fault may read megabytes ahead.
-        file = _File(path, size, self._held.get(number))
-        handle: ShardHandle = file if flat else _Decoded(self._fallback(Path(path)))
+        held = self._held.get(number)
+        file = _File(path, size, held)
+        handle: ShardHandle = file if flat else _Decoded(self._fallback(held.path if held else Path(path)))
         if self._verify and tuple(self._identities[number].tolist()) != file.identity:
             self._check_digest(number, file)
             self._check_ends(number, handle)

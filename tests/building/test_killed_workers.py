@@ -11,13 +11,12 @@ import headrace
 from headrace.building.engine import PoolEngine
 from headrace.building.job import ContentOptions, Hooks, ShardJob, run_job
 from headrace.errors import BuildError
-from headrace.sources import discover
-from headrace.sources.jsonl import BATCH_BYTES
+from headrace.sources import discover, read_shard
 from headrace.tokenizers.bytes import Tokenizer
 
 LINE = 1024
-A_BATCH = BATCH_BYTES // LINE
-"""Lines of a batch, as long as all have `LINE` bytes."""
+LINES = 9000
+"""Of a JSONL file: three batches."""
 OPTIONS = {"shard_tokens": 2_000_000, "workers": 2}
 MODULE = '''
 """Byte tokenizers that end their process when they meet a word."""
@@ -32,7 +31,9 @@ class Mortal(headrace.Tokenizer):
     def encode_documents(self, texts):
         for word, first in self.words.items():
             if any(word in text for text in texts) and not (self.once and (self.once / word.decode()).exists()):
+                end = time.monotonic() + 60
                 while first and not first.exists():
+                    assert time.monotonic() < end, f"waited in vain for {first}"
                     time.sleep(0.01)
                 if self.once:
                     (self.once / word.decode()).touch()
@@ -64,13 +65,23 @@ def line(text: bytes = b"") -> bytes:
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory) -> Path:
-    """Two JSONL files of three batches, the second batches with a word, and two text files with one."""
+def batches(tmp_path_factory) -> list[tuple[int, int]]:
+    """The first and the last line of each batch of a file whose lines have `LINE` bytes."""
+    path = tmp_path_factory.mktemp("lines") / "a.jsonl"
+    path.write_bytes(line() * LINES)
+    found = [(int(batch.rows[0]) + 1, int(batch.rows[-1]) + 1) for batch in read_shard(discover([str(path)]).shards[0])]
+    assert len(found) == 3
+    return found
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory, batches) -> Path:
+    """Two JSONL files, the second batches with a word, and two text files with one."""
     folder = tmp_path_factory.mktemp("sources") / "in"
     folder.mkdir()
     for name in ("a", "b"):
-        lines = [line()] * (2 * A_BATCH + 100)
-        lines[A_BATCH + 7] = line(b"word-" + name.encode())
+        lines = [line()] * LINES
+        lines[batches[1][0] + 7] = line(b"word-" + name.encode())
         (folder / f"{name}.jsonl").write_bytes(b"".join(lines))
     (folder / "c.txt").write_bytes(b"a text")
     (folder / "d.txt").write_bytes(b"a text with a word-c")
@@ -99,36 +110,37 @@ def test_dying_once(sources, undisturbed, mortal, published, tmp_path, words, wa
 @pytest.mark.parametrize(
     ("word", "where", "way", "how"),
     [
-        (b"word-b", f"b.jsonl, lines {A_BATCH + 1:,} to {2 * A_BATCH:,}", 9, "signal 9: Killed"),
-        (b"word-b", f"b.jsonl, lines {A_BATCH + 1:,} to {2 * A_BATCH:,}", 11, "signal 11: Segmentation fault"),
+        (b"word-b", "b.jsonl, lines {:,} to {:,}", 9, "signal 9: Killed"),
+        (b"word-b", "b.jsonl, lines {:,} to {:,}", 11, "signal 11: Segmentation fault"),
         (b"word-c", "c.txt to d.txt", 0, "exit code 3"),
     ],
 )
-def test_dying_twice(sources, mortal, tmp_path, word, where, way, how):
+def test_dying_twice(sources, batches, mortal, tmp_path, word, where, way, how):
     """A build error names how the workers died, the file and the lines of the batch, and what to do."""
     with pytest.raises(BuildError) as caught:
         headrace.build(sources, tmp_path / "c", tokenizer=mortal({word: None}, way), **OPTIONS)
+    place = where.format(*batches[1])
     message = (
-        f"a worker died twice ({how}) while it read {where}. If memory ran short, build with fewer --workers; else "
+        f"a worker died twice ({how}) while it read {place}. If memory ran short, build with fewer --workers; else "
     )
     assert message in str(caught.value)
 
 
-def test_dying_twice_in_two_places(sources, mortal, tmp_path):
-    """Both places are named where the second worker did not come as far as the first, or farther."""
+def test_dying_twice_in_two_places(sources, batches, mortal, tmp_path):
+    """Both places are named where the second worker did not die where the first one did."""
     b = (sources / "b.jsonl").read_bytes()
-    (tmp_path / "b.jsonl").write_bytes(b + line(b"a last word"))
+    (tmp_path / "b.jsonl").write_bytes(b.removesuffix(line()) + line(b"a last word"))
     (tmp_path / "deaths").mkdir()
 
     tokenizer = mortal({b"word-b": None, b"last": None}, once=tmp_path / "deaths")
     with pytest.raises(BuildError) as caught:
         headrace.build([sources / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "c", tokenizer=tokenizer, **OPTIONS)
-    first, second = f"lines {A_BATCH + 1:,} to {2 * A_BATCH:,}", f"lines {2 * A_BATCH + 1:,} to {2 * A_BATCH + 101:,}"
+    first, last = ("lines {:,} to {:,}".format(*batch) for batch in batches[1:])
     assert f"b.jsonl, {first}, then (signal 9: Killed) while it read " in str(caught.value)
-    assert f"b.jsonl, {second}. If" in str(caught.value)
+    assert f"b.jsonl, {last}. If" in str(caught.value)
 
 
-def test_what_is_told_of_a_death(sources, mortal, tmp_path):
+def test_what_is_told_of_a_death(sources, batches, mortal, tmp_path):
     """The engine tells of the new attempt, whose counts and shards begin anew; the dead one's shards are gone by then."""
     (tmp_path / "deaths").mkdir()
     (tmp_path / "out").mkdir()
@@ -152,15 +164,13 @@ def test_what_is_told_of_a_death(sources, mortal, tmp_path):
         lambda index, roll, _: told.append((index, roll)),
         retry,
     )
-    message = (
-        f"a worker died (signal 9: Killed) while it read b.jsonl, lines {A_BATCH + 1:,} to {2 * A_BATCH:,}; that source "
-        "is begun once more"
-    )
+    where = "b.jsonl, lines {:,} to {:,}".format(*batches[1])
+    message = f"a worker died (signal 9: Killed) while it read {where}; that source is begun once more"
     assert on_disk == [set(kept)]
     before, after = told[: told.index(message)], told[told.index(message) + 1 :]
     assert [one for one in before if isinstance(one, tuple)][:2] == [(1, 0), (1, 1)]
     assert [one for one in after if isinstance(one, tuple)] == [(1, roll) for roll in range(5)]
-    assert max(one for one in after if isinstance(one, int)) == 2 * A_BATCH + 100
+    assert max(one for one in after if isinstance(one, int)) == LINES
     assert after[-1] == [f"000001-0000-{roll:04d}.h5" for roll in range(5)]
 
 
@@ -170,13 +180,15 @@ def _jobs(sources: Path, output: Path) -> list[ShardJob]:
     return [ShardJob(shard=shard, source=shard.index, options=options, output=output) for shard in shards]
 
 
-def test_where_a_job_says_it_is(tmp_path):
+def test_where_a_job_says_it_is(batches, tmp_path):
     """Before a batch is encoded, its lines; before the next is read, the last line of this one, kept or not."""
     folder = tmp_path / "in"
     folder.mkdir()
-    lines = [line()] * (A_BATCH + 500)
-    lines[0] = b"\n"
-    lines[A_BATCH] = b"not JSON\n"
+    (_, first), (start, last), _ = batches
+    lines = [line()] * last
+    lines[0] = b" " * (LINE - 1) + b"\n"
+    lines[start - 1] = b"not JSON".ljust(LINE - 1) + b"\n"
+    lines[last - 1] = b"{}".ljust(LINE - 1) + b"\n"
     (folder / "a.jsonl").write_bytes(b"".join(lines))
     (folder / "b.jsonl").write_bytes(b"{}\n")
     (folder / "c.jsonl").write_bytes(line() + b"\n")
@@ -186,15 +198,12 @@ def test_where_a_job_says_it_is(tmp_path):
     for job in _jobs(folder, tmp_path):
         told.append([])
         run_job(job, Tokenizer(), Hooks(at=told[-1].append))
-    last = A_BATCH + 500
-    first_end = int(told[0][2].rsplit(" ", 1)[1].replace(",", ""))
-    assert A_BATCH <= first_end < A_BATCH + 300
     assert told == [
         [
             "the beginning of a.jsonl",
-            f"a.jsonl, lines 2 to {first_end:,}",
-            f"a.jsonl after line {first_end:,}",
-            f"a.jsonl, lines {first_end + 1:,} to {last:,}",
+            f"a.jsonl, lines 2 to {first:,}",
+            f"a.jsonl after line {first:,}",
+            f"a.jsonl, lines {start + 1:,} to {last - 1:,}",
             f"a.jsonl after line {last:,}",
         ],
         ["the beginning of b.jsonl", "b.jsonl after line 1"],

@@ -8,19 +8,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, NoDocumentsError, OutOfRangeError
 from headrace.manifest import NO_HASH, Manifest, ShardEntry
+from headrace.storage.shard_files import DocumentReader
 from headrace.storage.token_line import TokenLine
 
 if TYPE_CHECKING:
     from headrace.storage.hdf5_reader import DocumentColumns
 
-__all__ = ["DocumentReader", "Documents", "Location"]
+__all__ = ["Documents", "Location"]
 
 _SHARDS_HELD = 8
 """Document indices kept in memory, the least recently used dropped first."""
@@ -45,14 +46,6 @@ class Location:
     """... the 1-based line of the document in it, and ..."""
     byte: int | None
     """... the byte at which that line (or text file) begins in the decompressed source."""
-
-
-class DocumentReader(Protocol):
-    """Reads the document index of one shard."""
-
-    def documents(self, count: int, /) -> "DocumentColumns":
-        """The first `count` documents."""
-        ...
 
 
 class Documents(Sequence[NDArray[Any]]):

@@ -17,7 +17,7 @@ from headrace.manifest import NO_HASH, Manifest, ShardEntry
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of, make_files, open_line
 from headrace.storage.loose import entry_of
-from headrace.storage.shard_files import Io, ShardFiles
+from headrace.storage.shard_files import DocumentReader, Io, RangeReader, ShardFiles
 from headrace.storage.token_line import TokenLine
 from headrace.storage.versions import read_version
 
@@ -38,7 +38,7 @@ class LiveLine:
     line: TokenLine
     manifest: Manifest
     """As it would be if the build ended here. A shard that is being written has a `sha256` of zeros; it is the last."""
-    documents: "Mapping[int, GrowingShard | HeldShard | _MovingShard]"
+    documents: Mapping[int, DocumentReader]
     """What reads the document index of some shards, by the shard's number."""
 
 
@@ -52,9 +52,9 @@ class _Part:
     mark: object = None
     """Of a source shard that is not finished, so that the file may be removed: tells whether it is still there, ..."""
     held: "HeldShard | _MovingShard | None" = None
-    """... and what finds it even then, flat on disk or ..."""
-    reader: "GrowingShard | None" = None
-    """... compressed."""
+    """... what finds it even then, ..."""
+    reader: RangeReader | None = None
+    """... and what reads it, if it is compressed."""
 
 
 class _MovingShard:
@@ -194,8 +194,9 @@ class LiveLineMaker:
 
     def _roll(self, path: Path) -> _Part:
         """A finished shard of a source shard that is not."""
-        from headrace.storage.growing import GrowingShard, HeldShard  # noqa: PLC0415  # imports h5py
+        from headrace.storage.growing import HeldShard  # noqa: PLC0415  # imports h5py
         from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # likewise
+        from headrace.storage.hdf5_reader import LibraryReader  # noqa: PLC0415  # likewise
 
         mark = _mark(path)
         part = self._parts.get(path.stem)
@@ -203,9 +204,11 @@ class LiveLineMaker:
             layout = inspect_shard(path)
             part = _Part(entry_of(path, layout), extents_of(layout), mark)
             if sum(part.mark is not None for part in self._parts.values()) < _MOST_HELD:
-                flat = len(layout.first) or not layout.token_count
-                held, reader = (HeldShard(path), None) if flat else (None, GrowingShard(path, path.stem))
-                part = replace(part, held=held, reader=reader)
+                part = replace(part, held=HeldShard(path))
+                if layout.token_count and not len(layout.first):
+                    reader = LibraryReader(path)
+                    reader.read(0, 1)  # it opens the file, while that has its name
+                    part = replace(part, reader=reader)
             self._parts[path.stem] = part
         return part
 
@@ -233,15 +236,16 @@ class LiveLineMaker:
             return last.live
         held = {number: part.held for number, part in enumerate(parts) if part.held is not None}
         readers = {number: part.reader for number, part in enumerate(parts) if part.reader is not None}
+        documents: dict[int, DocumentReader] = {**held}
         if growing is not None:
-            readers[len(parts)] = growing
+            readers[len(parts)] = documents[len(parts)] = growing
         if same and last is not None:
             files = last.files
         else:
             dtype = np.dtype(building.dtype).newbyteorder("<")
             files = make_files(table, entries, dtype, io=self._io, verify=self._verify, held=held, readers=readers)
         manifest = _manifest(building, self._base and self._base[0], entries)
-        live = LiveLine(TokenLine(files, table), manifest, {**held, **readers})
+        live = LiveLine(TokenLine(files, table), manifest, documents)
         self._last = _Last(parts, growing, files, live)
         return live
 

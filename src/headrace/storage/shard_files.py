@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,10 @@ from headrace.errors import CorruptShardError, MissingShardError, UnreadableShar
 from headrace.storage.extents import NOT_FLAT, ExtentTable
 from headrace.storage.pool import HandlePool
 
-__all__ = ["HeldFile", "Io", "Placement", "RangeReader", "ShardFiles", "ShardHandle"]
+if TYPE_CHECKING:
+    from headrace.storage.hdf5_reader import DocumentColumns
+
+__all__ = ["DocumentReader", "HeldFile", "Io", "Placement", "RangeReader", "ShardFiles", "ShardHandle"]
 
 Io = Literal["mmap", "pread"]
 
@@ -30,6 +33,14 @@ class RangeReader(Protocol):
 
     def read(self, start: int, stop: int, /) -> NDArray[Any]:
         """Tokens [start, stop) of the shard."""
+        ...
+
+
+class DocumentReader(Protocol):
+    """Reads the document index of one shard."""
+
+    def documents(self, count: int, /) -> "DocumentColumns":
+        """The first `count` documents."""
         ...
 
 

@@ -1,0 +1,67 @@
+"""Files of a corpus that are cut or replaced while it is open."""
+
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import headrace
+from headrace.errors import CorruptShardError, UnreadableShardError
+from headrace.testing.corpora import line_of, random_documents, small_corpus
+
+SHARDS = random_documents(81, (300, 20))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A corpus of two shards, the first of many chunks."""
+    return small_corpus(tmp_path / "corpus", SHARDS)
+
+
+def test_a_file_cut_in_use_without_maps(folder):
+    """With `io="pread"` what is gone is an error that names the file, and what is left is served; nothing is made up."""
+    tokens = line_of(SHARDS)[0]
+    corpus = headrace.open(folder, io="pread")
+    corpus[:]
+    path = Path(corpus.entries[0].path)
+    with h5py.File(path, "r") as file:
+        at = file["tokens"].id.get_chunk_info_by_coord((64 * 50,)).byte_offset
+    os.truncate(path, at)
+    stop = corpus.entries[0].global_stop
+    for start in range(0, stop, 64):
+        place = slice(start, min(start + 64, stop))
+        try:
+            served = corpus[place]
+        except UnreadableShardError as error:
+            assert f"{path}: ends before byte" in str(error)  # noqa: PT017  # either is right, as long as it is true
+            assert start >= 64 * 50
+        else:
+            np.testing.assert_array_equal(served, tokens[place])
+    np.testing.assert_array_equal(corpus[stop:], tokens[stop:])
+    with pytest.raises(UnreadableShardError, match="cut while in use"):
+        corpus.windows(np.array([[stop - 10]]), 20).gather_into(0, np.empty((1, 20), np.int64))
+
+
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+@pytest.mark.parametrize("content", ["other", "cut", "none"])
+def test_a_file_replaced_in_use(folder, io, content):
+    """Who has a shard open goes on with it; who opens it then is refused, until the right file is back."""
+    tokens = line_of(SHARDS)[0]
+    corpus = headrace.open(folder, io=io)
+    corpus[:]
+    path = Path(corpus.entries[0].path)
+    kept = path.with_name("kept")
+    path.rename(kept)
+    if content == "other":
+        other = small_corpus(folder.parent / "other", [SHARDS[0][::-1], SHARDS[1]])
+        (other / path.name).rename(path)
+    elif content == "cut":
+        path.write_bytes(kept.read_bytes()[:-100])
+    np.testing.assert_array_equal(corpus[:], tokens)
+    corpus.close()
+    with pytest.raises((CorruptShardError, FileNotFoundError), match=path.name):
+        corpus[:]
+    kept.rename(path)
+    np.testing.assert_array_equal(corpus[:], tokens)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,9 +74,20 @@ def run_and_kill(command: list[str | Path], seconds: float, *, alone: bool) -> N
     child.wait()
     if not alone:
         for process in family:
-            process.kill()
-    _, alive = psutil.wait_procs(family, timeout=ORPHAN_SECONDS)
-    assert not alive, f"{len(alive)} workers outlived their parent by {ORPHAN_SECONDS} s"
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+    deadline = time.monotonic() + ORPHAN_SECONDS
+    while any(lives(process) for process in family):
+        assert time.monotonic() < deadline, f"workers outlived their parent by {ORPHAN_SECONDS} s"
+        time.sleep(0.01)
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether a process still runs; one that has ended may wait long for an init that fetches its exit code."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize("name", KINDS)

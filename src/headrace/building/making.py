@@ -9,6 +9,7 @@ from headrace.building.faults import FaultyInputError, show_texts, with_more
 from headrace.building.job import ContentOptions, ShardOutcome
 from headrace.building.outcome import make_manifest, nothing_kept
 from headrace.building.publishing import publish
+from headrace.building.rolling import require_folder
 from headrace.building.room import RoomCheck
 from headrace.building.teller import Teller
 from headrace.building.work import Work
@@ -67,6 +68,9 @@ def make(
             if reported is error:
                 raise
             raise reported from error
+        except FileNotFoundError:
+            require_folder(work.folder.path)  # which says it, if it was removed meanwhile
+            raise
         finally:
             announcer.stopped()
     outcomes = [work.journal.finished[job.shard.index] for job in jobs]

@@ -2,11 +2,13 @@
 
 import json
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headrace.testing.gpt2 import write_gpt2
+from headrace.testing.vocabularies import Vocabulary
 from headrace.tokenizers.gigatoken import GigatokenTokenizer
 from headrace.tokenizers.load import load_tokenizer
 
@@ -95,3 +97,16 @@ def added(token_id: int, content: str, **flags) -> dict:
 def added_token():
     """Makes an entry of `added_tokens`."""
     return added
+
+
+@pytest.fixture(scope="session")
+def real() -> Callable[[Vocabulary], Path]:
+    """Finds a real vocabulary's file; skips where its package is not installed."""
+
+    def find(vocabulary: Vocabulary) -> Path:
+        try:
+            return vocabulary.path()
+        except FileNotFoundError as error:
+            pytest.skip(f"could not import the vocabulary: {error}")
+
+    return find

@@ -3,16 +3,13 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import index
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headrace.documents import Documents, Location
-from headrace.errors import CorruptShardError, FormatError, MissingShardError, OutOfRangeError
+from headrace.documents import Documents
+from headrace.errors import CorruptShardError, FormatError, MissingShardError
 from headrace.in_progress import BUILDING_NAME
 from headrace.manifest import (
     INDEX_NAME,
@@ -22,157 +19,18 @@ from headrace.manifest import (
     is_sha256,
     read_manifest,
 )
+from headrace.reading import Corpus
 from headrace.storage.hdf5_corpus import checked_layout, open_line
 from headrace.storage.loose import entry_of, line_of, made_up_manifest, stat_fingerprint
-from headrace.storage.token_line import Io, TokenLine, WindowBlock
+from headrace.storage.token_line import Io
 from headrace.storage.versions import read_version
 
 if TYPE_CHECKING:
     from headrace.live import LiveCorpus
-    from headrace.verify import ShardReport
 
-__all__ = ["Corpus", "MmapTokenStore", "open_corpus", "open_index"]
+__all__ = ["Corpus", "MmapTokenStore", "open_corpus", "open_index", "reopen"]
 
 Verify = Literal["full", "quick", "off"]
-
-_LONGEST_STRIDE = 64
-"""Longest step of a slice that is read whole; beyond it, tokens are read one by one."""
-
-
-class Corpus:
-    """A corpus opened for reading.
-
-    `corpus[a:b]` follows Python's slice rules, `get_slice` raises outside; both give a new array of the file's dtype.
-    Safe for threads; picklable (it reopens by its path, at its version); maps open lazily in each process. A context
-    manager. Once open, it goes on serving its version, whatever is appended.
-    """
-
-    def __init__(
-        self,
-        line: TokenLine,
-        manifest: Manifest,
-        entries: Sequence[ShardEntry],
-        *,
-        path: Path,
-        fingerprint: Fingerprint,
-        documents: Documents,
-        reopen: dict[str, Any],
-    ) -> None:
-        self._line = line
-        self._reopen = reopen
-        self.path = path
-        """The index or the file that was opened; of an earlier version too, that of the newest."""
-        self.manifest = manifest
-        """As stored; for a single file, made up from it."""
-        self.entries = tuple(entries)
-        """Its shards, with absolute paths."""
-        self.fingerprint = fingerprint
-        """Identity of the content: `.hex`, `.kind`; `str()` is the hex."""
-        self.documents = documents
-        """`documents[i]`: its tokens, boundary included."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, {**self._reopen, "version": self.fingerprint.hex})
-
-    def __repr__(self) -> str:
-        return f"<Corpus {str(self.path)!r}: {self.token_count} tokens, {len(self.entries)} shards, {self.dtype}>"
-
-    def __len__(self) -> int:
-        return self.token_count
-
-    @property
-    def token_count(self) -> int:
-        """Tokens of the corpus, boundaries included."""
-        return self._line.token_count
-
-    @property
-    def total_tokens(self) -> int:
-        """The same as `token_count`."""
-        return self._line.token_count
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Data type of the stored tokens."""
-        return self._line.dtype
-
-    @property
-    def vocab_size(self) -> int:
-        """Highest token id + 1; where the corpus does not say, what `open` was told, else all that its dtype holds."""
-        return self.manifest.vocab_size
-
-    def get_slice(self, start: int, stop: int) -> NDArray[Any]:
-        """Tokens [start, stop) as a new array of the file's dtype.
-
-        Raises:
-            OutOfRangeError: (a ValueError and IndexError) unless 0 <= start <= stop <= token_count.
-        """
-        return self._line.get_slice(start, stop)
-
-    def __getitem__(self, key: Any) -> Any:  # noqa: ANN401  # an array for a slice, a scalar for an integer
-        if isinstance(key, slice):
-            return self._slice(range(*key.indices(self.token_count)))
-        position = index(key)
-        if not -self.token_count <= position < self.token_count:
-            raise OutOfRangeError(f"position {position} is outside the corpus of {self.token_count} tokens")
-        position += self.token_count if position < 0 else 0
-        return self._line.get_slice(position, position + 1)[0]
-
-    def _slice(self, wanted: range) -> NDArray[Any]:
-        if wanted.step < 0:
-            return self._slice(wanted[::-1])[::-1]
-        if not wanted:
-            return self._line.get_slice(0, 0)
-        if wanted.step <= _LONGEST_STRIDE:
-            return self._line.get_slice(wanted.start, wanted[-1] + 1)[:: wanted.step]
-        starts = np.arange(wanted.start, wanted.stop, wanted.step, dtype=np.int64)[None]
-        out = np.empty((starts.size, 1), dtype=self.dtype)
-        self._line.windows(starts, 1).gather_into(0, out)
-        return out[:, 0]
-
-    def windows(self, starts: NDArray[np.int64], length: int) -> WindowBlock:
-        """Work out where the windows of many steps lie; `WindowBlock.gather_into(step, out)` then reads one step.
-
-        Args:
-            starts: corpus positions, integers, shape (steps, rows).
-            length: tokens a window, at least 1.
-
-        Raises:
-            OutOfRangeError: a window that does not lie in the corpus.
-            TypeError, ValueError: no integers, or of another shape.
-        """
-        return self._line.windows(starts, length)
-
-    def locate(self, position: int) -> Location:
-        """Shard, document, source file, line and byte of the token at a corpus position.
-
-        Raises:
-            OutOfRangeError: (an IndexError) no such position.
-            NoDocumentsError: the corpus stores no document index.
-        """
-        return self.documents.locate(position)
-
-    def verify(self, *, quick: bool = False) -> list["ShardReport"]:
-        """Compare every shard's bytes with the manifest, in parallel; all are judged before it returns.
-
-        Args:
-            quick: sizes, stored digests, first and last chunk of each shard only.
-        """
-        from headrace.verify import verify_shards  # noqa: PLC0415  # not needed to read
-
-        stored = self.path.suffix == ".json"  # else the manifest is made up from what is to be verified
-        return verify_shards(self.entries, quick=quick, manifest=self.manifest if stored else None)
-
-    def close(self) -> None:
-        """Drop all maps. A later read opens them again."""
-        self._line.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @overload
@@ -265,7 +123,8 @@ def _open_live(
     return corpus
 
 
-def _reopen(path: Path, options: dict[str, Any]) -> Corpus:
+def reopen(path: Path, options: dict[str, Any]) -> Corpus:
+    """A pickled corpus."""
     return open_corpus(path, **options)
 
 

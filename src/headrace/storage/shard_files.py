@@ -118,7 +118,7 @@ class _File:
     def read(self, offset: int, size: int) -> NDArray[np.uint8]:
         """`size` bytes at `offset`: a view of the map, or a copy from the file."""
         if self.map is not None:
-            if self.scattered and size >= _LONG_READ:
+            if self.scattered and size >= _LONG_READ and not _is_resident(self.address + offset, size):
                 start = offset - offset % mmap.PAGESIZE
                 self.map.madvise(mmap.MADV_WILLNEED, start, offset + size - start)
             return self.bytes[offset : offset + size]
@@ -298,6 +298,12 @@ class ShardFiles(HandlePool[ShardHandle]):
             crc = zlib.crc32(handle.tokens(int(table.offset[extent]), within, end - start, self.dtype).data, crc)
             start, extent = end, extent + 1
         return crc
+
+
+def _is_resident(address: int, size: int) -> bool:
+    from headrace.storage.residency import is_resident  # noqa: PLC0415  # imports ctypes, which few reads need
+
+    return is_resident(address, size)
 
 
 def _distinct(ascending: NDArray[np.uint32]) -> int:

@@ -11,8 +11,8 @@ import pytest
 
 from headrace.testing.gpt2 import write_gpt2
 from headrace.tokenizers.bytes import Tokenizer
-from headrace.tokenizers.gigatoken import GigatokenTokenizer
 from headrace.tokenizers.load import load_tokenizer
+from headrace.tokenizers.tokenizer_json import JsonTokenizer
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def gpt2_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def gpt2(gpt2_folder) -> GigatokenTokenizer:
+def gpt2(gpt2_folder) -> JsonTokenizer:
     """GPT-2, loaded once."""
     return load_tokenizer(gpt2_folder)
 

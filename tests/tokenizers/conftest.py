@@ -9,10 +9,43 @@ import pytest
 
 from headrace.testing.gpt2 import write_gpt2
 from headrace.testing.vocabularies import Vocabulary
-from headrace.tokenizers.gigatoken import GigatokenTokenizer
 from headrace.tokenizers.load import load_tokenizer
+from headrace.tokenizers.tokenizer_json import JsonTokenizer
 
 INPUTS = Path(__file__).parent.parent / "data" / "inputs" / "jsonl"
+
+HARD = [
+    "",
+    " ",
+    "  two  spaces \t\tand tabs  \n\n\r\n and lines\n ",
+    "a\rb\r\rc\r\nd",
+    "e\u0301 cafe\u0301 a\u0323\u0307 o\u0307\u0323 \u212b \u1e9b\u0323 " + "z" + "\u0301" * 50,
+    "中文字。日本語のかな、カタカナ。한국어 문장입니다",
+    "\u304b\u3099 \uff76\uff9e \uac00 \u1100\u1161",
+    "👩\u200d👩\u200d👧\u200d👦 🏳\ufe0f\u200d🌈 👍🏽 🇩🇪🇫🇷 1\ufe0f\u20e3",
+    "שלום עולם العربية \u200fRTL\u200e \u202eabc\u202c \u0661\u0662\u0663",
+    "nul\x00nul\x00\x00 \x01\x1f\x7f\x85",
+    "\ufffd \ufffd\ufffda\ufffd \ufeffx \ufffe",
+    "\u2028\u2029\u00a0\u3000\u2003\u200b\u00ad x",
+    "ﬁ ﬂ Ｆｕｌｌ ß ẞ İ ı ſ ½ ² Ⅷ ㎏",  # noqa: RUF001  # on purpose
+    "𝕏 𐍈 \U0010ffff \ue000 \u0378 \U0003fffd",  # noqa: RUF001  # on purpose
+    "हिन्दी ไทย ខ្មែរ አማርኛ",
+    "it's IT'S don’t we'LL 'S ſ's 1234567 1,000.00 0x1F __init__(self) --- ... !!!???",  # noqa: RUF001  # on purpose
+    "<s> </s> <unk> <pad> <0x0A> [CLS] [SEP] [MASK] [INST] <|endoftext|><|im_start|>x<|im_end|> <|extra_0|>",
+    "▁a ▁▁ b▁ Ġa Ċ ##ing </w>",
+    "^" * 100_000,
+    "abcdefghij" * 10_000,
+    "語" * 5_000,
+    " " * 5_000 + "x" + "\n" * 3_000,
+]
+"""What is not empty, or long, is short: combining marks, scripts without spaces, joined emoji, control characters, line
+ends, replacement characters, spellings of special tokens, 100,000 characters without a space."""
+
+
+@pytest.fixture(scope="session")
+def hard() -> list[str]:
+    """Texts on which tokenizers go wrong."""
+    return HARD
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +55,7 @@ def gpt2_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def gpt2(gpt2_folder) -> GigatokenTokenizer:
+def gpt2(gpt2_folder) -> JsonTokenizer:
     """GPT-2, loaded once."""
     return load_tokenizer(gpt2_folder)
 

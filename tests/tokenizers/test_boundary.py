@@ -7,8 +7,8 @@ import pytest
 
 from headrace.errors import BoundaryError, TokenizerError
 from headrace.tokenizers.bytes import Tokenizer
-from headrace.tokenizers.gigatoken import GigatokenTokenizer
 from headrace.tokenizers.load import resolve_bos, resolve_boundary
+from headrace.tokenizers.tokenizer_json import JsonTokenizer
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def tokenizer(byte_level, added_token, write_json):
         if config is not None:
             text = config if isinstance(config, str) else json.dumps(config)
             path.with_name("tokenizer_config.json").write_text(text)
-        return GigatokenTokenizer(path)
+        return JsonTokenizer(path)
 
     return make
 
@@ -87,14 +87,14 @@ def test_it_is_never_guessed(tokenizer, config):
 def test_no_special_token_to_offer(byte_level, write_json):
     """The error still says what can be passed."""
     with pytest.raises(BoundaryError, match="an id or an entry of its vocabulary"):
-        resolve_boundary(GigatokenTokenizer(write_json(byte_level())))
+        resolve_boundary(JsonTokenizer(write_json(byte_level())))
 
 
 def test_a_thousand_special_tokens_are_not_all_listed(byte_level, added_token, write_json):
     """Large vocabularies reserve many."""
     reserved = [added_token(256 + i, f"<reserved {i}>", special=True) for i in range(1000)]
     with pytest.raises(BoundaryError, match=r"<reserved 19> \(id 275\) and 980 more$"):
-        resolve_boundary(GigatokenTokenizer(write_json(byte_level(added_tokens=reserved))))
+        resolve_boundary(JsonTokenizer(write_json(byte_level(added_tokens=reserved))))
 
 
 def test_an_eos_token_outside_the_vocabulary_is_an_error(tokenizer):
@@ -152,4 +152,4 @@ def test_a_tokenizer_that_says_nothing():
 def test_a_copied_folder_keeps_its_boundary(gpt2_folder, tmp_path):
     """The config travels beside the tokenizer.json, not by its original place."""
     shutil.copytree(gpt2_folder, tmp_path / "moved")
-    assert resolve_boundary(GigatokenTokenizer(tmp_path / "moved" / "tokenizer.json")) == 50256
+    assert resolve_boundary(JsonTokenizer(tmp_path / "moved" / "tokenizer.json")) == 50256

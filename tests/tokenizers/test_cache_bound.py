@@ -8,13 +8,13 @@ import pytest
 SCRIPT = """
 import sys
 import numpy as np
-from headrace.tokenizers.gigatoken import GigatokenTokenizer
+from headrace.tokenizers.tokenizer_json import JsonTokenizer
 
 def resident():
     pages = [int(field) for field in open("/proc/self/statm").read().split()[:3]]
     return (pages[1] - pages[2]) * 4096
 
-tokenizer = GigatokenTokenizer(sys.argv[1], max_cache_bytes=int(sys.argv[2]))
+tokenizer = JsonTokenizer(sys.argv[1], max_cache_bytes=int(sys.argv[2]))
 random = np.random.default_rng(0)
 first = tokenizer.encode("hello world, hello")
 before, peak, drops = resident(), 0, 0
@@ -23,7 +23,7 @@ for _ in range(40):
     words[:, -1] = 32
     tokenizer.encode_documents([words.tobytes()])
     peak = max(peak, resident())
-    drops += tokenizer._encoder is None
+    drops += tokenizer._gigatoken.loaded is None
 assert tokenizer.encode("hello world, hello") == first
 print(peak - before, drops)
 """

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import TokenIdError, TokenizerError
 from headrace.testing.gpt2 import END_OF_TEXT, END_OF_TEXT_ID, GPT2_VOCAB_SIZE, gpt2_tokenizer_json
-from headrace.tokenizers.gigatoken import GigatokenTokenizer
+from headrace.tokenizers.tokenizer_json import JsonTokenizer
 
 END_OF_TEXT_AS_TEXT = [27, 91, 437, 1659, 5239, 91, 29]
 
@@ -125,7 +125,7 @@ def test_the_post_processor_never_runs(byte_level, added_token, write_json):
         "special_tokens": {"<s>": {"id": "<s>", "ids": [256], "tokens": ["<s>"]}},
     }
     document = byte_level(added_tokens=[added_token(256, "<s>", special=True)], post_processor=template)
-    tokenizer = GigatokenTokenizer(write_json(document))
+    tokenizer = JsonTokenizer(write_json(document))
     assert tokenizer.encode("ab") == [97, 98]
     tokenizer.check([b"ab"])
 
@@ -143,7 +143,7 @@ def test_truncation_and_padding_of_the_file_are_ignored(byte_level, write_json):
             "pad_token": "!",
         },
     )
-    tokenizer = GigatokenTokenizer(write_json(document))
+    tokenizer = JsonTokenizer(write_json(document))
     assert tokenizer.encode("abcdefgh") == list(b"abcdefgh")
     tokenizer.check([b"abcdefgh"])
 
@@ -151,7 +151,7 @@ def test_truncation_and_padding_of_the_file_are_ignored(byte_level, write_json):
 def test_added_tokens_that_are_not_special_are_encoded(byte_level, added_token, write_json):
     """Only special ones are taken as text: runs of spaces are added tokens in GPT-NeoX's vocabulary."""
     document = byte_level(added_tokens=[added_token(256, "    "), added_token(257, "<s>", special=True)])
-    tokenizer = GigatokenTokenizer(write_json(document))
+    tokenizer = JsonTokenizer(write_json(document))
     assert tokenizer.encode("a    b<s>") == [97, 256, 98, *b"<s>"]
     tokenizer.check([b"a    b<s>"])
 
@@ -161,7 +161,7 @@ def test_vocabulary_size_decides_the_dtype(byte_level, write_json, size, dtype):
     """65,536 ids fit uint16 exactly, one more does not; the highest id is encoded and decoded whole."""
     fillers = {f"<filler {token_id}>": token_id for token_id in range(256, size - 1)}
     document = byte_level(fillers | {"ab": size - 1}, [["a", "b"]])
-    tokenizer = GigatokenTokenizer(write_json(document))
+    tokenizer = JsonTokenizer(write_json(document))
     ids, ends = tokenizer.encode_documents([b"xab", b"ab"])
     assert tokenizer.vocab_size == size
     assert ids.dtype == dtype
@@ -182,7 +182,7 @@ def test_other_threads_run_while_it_encodes(gpt2, texts):
     thread = threading.Thread(target=tick)
     thread.start()
     start = time.perf_counter()
-    gpt2.load_encoder().encode_batch(batch, parallel=False)
+    gpt2._gigatoken.load().encode_batch(batch, parallel=False)
     end = time.perf_counter()
     done.set()
     thread.join()
@@ -202,7 +202,7 @@ def test_pickles_as_its_path(gpt2):
 def test_unpickling_notices_a_changed_file(byte_level, write_json):
     """A worker must not encode with another vocabulary than its parent."""
     path = write_json(byte_level())
-    data = pickle.dumps(GigatokenTokenizer(path))
+    data = pickle.dumps(JsonTokenizer(path))
     write_json(byte_level({"ab": 256}, [["a", "b"]]))
     with pytest.raises(TokenizerError, match="has been changed"):
         pickle.loads(data)  # noqa: S301  # our own bytes

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.errors import TokenizerError
 from headrace.testing.gpt2 import gpt2_tokenizer_json
-from headrace.tokenizers.gigatoken import GigatokenTokenizer
+from headrace.tokenizers.tokenizer_json import JsonTokenizer
 
 
 def test_gpt2_agrees(gpt2, texts):
@@ -18,7 +18,7 @@ def test_gpt2_agrees(gpt2, texts):
 
 def test_a_pre_tokenizer_that_gigatoken_adds_is_found(byte_level, write_json):
     """Without a pre-tokenizer `tokenizers` merges across words and knows no byte letters; gigatoken splits as GPT-2."""
-    tokenizer = GigatokenTokenizer(write_json(byte_level({"ab": 256}, [["a", "b"]], pre_tokenizer=None)))
+    tokenizer = JsonTokenizer(write_json(byte_level({"ab": 256}, [["a", "b"]], pre_tokenizer=None)))
     with pytest.raises(
         TokenizerError, match=r"disagree in document 2 of the sample, token 0 .*: ids \[97, 32, 98\] and"
     ):
@@ -28,7 +28,7 @@ def test_a_pre_tokenizer_that_gigatoken_adds_is_found(byte_level, write_json):
 def test_an_option_that_gigatoken_ignores_is_found(byte_level, added_token, write_json):
     """`single_word` added tokens: the place, both ids, and no word of the document are in the error."""
     document = byte_level(added_tokens=[added_token(256, "<x>", single_word=True)])
-    tokenizer = GigatokenTokenizer(write_json(document))
+    tokenizer = JsonTokenizer(write_json(document))
     tokenizer.check([b"secret <x> fine"])
     with pytest.raises(TokenizerError) as error:
         tokenizer.check([b"one", b"two", b"secret <x>y"])
@@ -39,7 +39,7 @@ def test_an_option_that_gigatoken_ignores_is_found(byte_level, added_token, writ
 
 def test_the_probe_finds_what_a_plain_sample_would_not(byte_level, write_json):
     """An ASCII sample of one word agrees; the probe's spaces do not."""
-    tokenizer = GigatokenTokenizer(write_json(byte_level(pre_tokenizer=None)))
+    tokenizer = JsonTokenizer(write_json(byte_level(pre_tokenizer=None)))
     with pytest.raises(TokenizerError, match="disagree in a built-in probe text"):
         tokenizer.check([b"word"])
 
@@ -47,7 +47,7 @@ def test_the_probe_finds_what_a_plain_sample_would_not(byte_level, write_json):
 def test_renumbered_added_tokens_are_found(byte_level, added_token, write_json):
     """`tokenizers` gives the next free id to an added token with a hole before it; all such are named."""
     document = byte_level(added_tokens=[added_token(300, "<x>"), added_token(301, "<y>", special=True)])
-    tokenizer = GigatokenTokenizer(write_json(document))
+    tokenizer = JsonTokenizer(write_json(document))
     with pytest.raises(TokenizerError, match="ids of added tokens are ambiguous") as error:
         tokenizer.check([])
     assert [str(problem) for problem in error.value.problems] == [
@@ -58,14 +58,14 @@ def test_renumbered_added_tokens_are_found(byte_level, added_token, write_json):
 
 def test_a_normalizer_is_applied_by_both(byte_level, write_json):
     """NFC: gigatoken supports it, and the ids are those of the composed letter."""
-    tokenizer = GigatokenTokenizer(write_json(byte_level(normalizer={"type": "NFC"})))
+    tokenizer = JsonTokenizer(write_json(byte_level(normalizer={"type": "NFC"})))
     assert tokenizer.encode("e\u0301") == tokenizer.encode("\u00e9")
     tokenizer.check(["e\u0301 cafe\u0301".encode()])
 
 
 def test_another_vocabulary_disagrees(byte_level, write_json, gpt2):
     """Two real tokenizers side by side: the reference of one refuses the ids of the other."""
-    other = GigatokenTokenizer(write_json(byte_level()))
+    other = JsonTokenizer(write_json(byte_level()))
     with pytest.raises(TokenizerError, match="disagree in document 1 of the sample, token 0 "):
         gpt2.load_reference().compare([b"hello world", b"probe"], *other.encode_documents([b"hello world", b"probe"]))
 
@@ -73,5 +73,5 @@ def test_another_vocabulary_disagrees(byte_level, write_json, gpt2):
 def test_the_file_is_the_one_compared(write_json):
     """GPT-2 with two merges swapped still agrees with itself, and has another identity."""
     swapped = gpt2_tokenizer_json().replace('["t", "h"], ["Ġ", "a"]', '["Ġ", "a"], ["t", "h"]')
-    tokenizer = GigatokenTokenizer(write_json(swapped))
+    tokenizer = JsonTokenizer(write_json(swapped))
     tokenizer.check([b"that hat"])

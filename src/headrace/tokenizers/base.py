@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import TokenIdError, TokenizerError
-from headrace.manifest import TokenizerRef
+from headrace.manifest import TokenizerRef, dtype_name_for
 
-__all__ = ["REF_NAME", "BatchTokenizer", "NamedTokens", "checked_ids", "encode_utf8", "ref_file"]
+__all__ = ["REF_NAME", "BatchTokenizer", "NamedTokens", "checked_ids", "encode_utf8", "joined_ids", "ref_file"]
 
 REF_NAME = "headrace.json"
 """The file of a corpus' `tokenizer/` folder that holds its `TokenizerRef`."""
@@ -146,6 +146,38 @@ def encode_utf8(text: str) -> bytes:
         ) from None
 
 
-def ref_file(ref: TokenizerRef) -> bytes:
-    """Content of `REF_NAME`."""
-    return (json.dumps(asdict(ref), indent=1) + "\n").encode()
+def joined_ids(
+    rows: Sequence[Sequence[int] | NDArray[Any]], vocab_size: int, label: str
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """One document's ids behind another's, as `encode_documents` gives them.
+
+    Args:
+        rows: ids of each document.
+        vocab_size: highest id + 1.
+        label: what the error calls the tokenizer.
+
+    Raises:
+        TokenIdError: a document's ids are no row of integers from 0 to `vocab_size` - 1.
+    """
+    dtype = np.dtype(dtype_name_for(vocab_size))
+    ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
+    ids = np.empty(int(ends[-1]) if len(ends) else 0, dtype)
+    start = 0
+    for number, row in enumerate(rows):
+        try:
+            ids[start : start + len(row)] = checked_ids(row, vocab_size)
+        except TokenIdError as error:
+            raise TokenIdError(f"{label}, document {number + 1} of the batch: {error}") from None
+        start += len(row)
+    return ids, ends
+
+
+def ref_file(ref: TokenizerRef, run_by: str | None = None) -> bytes:
+    """Content of `REF_NAME`.
+
+    Args:
+        ref: which tokenizer it is.
+        run_by: the library that encodes; None for the kind's usual one.
+    """
+    fields = asdict(ref) | ({"run_by": run_by} if run_by else {})
+    return (json.dumps(fields, indent=1) + "\n").encode()

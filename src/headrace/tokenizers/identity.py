@@ -6,22 +6,30 @@ from typing import Any, cast
 
 from headrace.errors import Problem, TokenizerError
 
-__all__ = ["identity_sha256", "parse_tokenizer_json", "special_tokens", "vocab_size"]
+__all__ = [
+    "identity_sha256",
+    "parse_tokenizer_json",
+    "special_tokens",
+    "vocab_size",
+    "vocabulary",
+    "without_special_tokens",
+]
 
 _VERSION = b"headrace tokenizer identity 1\n"
 _MAX_ID = (1 << 32) - 1
+_MODELS = ("BPE", "WordPiece", "WordLevel", "Unigram")
 _ADDED_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def parse_tokenizer_json(text: str, label: str) -> dict[str, Any]:
-    """Parse a tokenizer.json that gigatoken may run.
+    """Parse a tokenizer.json.
 
     Args:
         text: content of the file.
         label: what the error calls it.
 
     Returns:
-        The file as parsed; `model` is a BPE model with a `vocab` of ids and `merges`, `added_tokens` is a list.
+        The file as parsed; `model.type` is BPE, WordPiece, WordLevel or Unigram, and `added_tokens` is a list.
 
     Raises:
         TokenizerError: no JSON, no tokenizer.json, or a model that is not supported.
@@ -36,7 +44,7 @@ def parse_tokenizer_json(text: str, label: str) -> dict[str, Any]:
     if not isinstance(model, dict):
         raise TokenizerError(f'{label} is no Hugging Face tokenizer.json: it has no "model" object')
     document = cast("dict[str, Any]", document)
-    _refuse_model(cast("dict[str, Any]", model), label)
+    _name_model(cast("dict[str, Any]", model), label)
     if document.get("added_tokens") is None:
         document["added_tokens"] = []
     if problems := [*_vocabulary_problems(document["model"]), *_added_token_problems(document["added_tokens"])]:
@@ -44,15 +52,14 @@ def parse_tokenizer_json(text: str, label: str) -> dict[str, Any]:
     return document
 
 
-def _refuse_model(model: dict[str, Any], label: str) -> None:
-    kind = model.get("type")
-    if kind is None:  # files older than the field
-        kind = "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
-    if kind != "BPE":
-        raise TokenizerError(
-            f"{label}: a {kind} model is not supported by gigatoken; wanted a BPE tokenizer.json "
-            "(byte-level like GPT-2's, or SentencePiece-style with byte fallback)"
+def _name_model(model: dict[str, Any], label: str) -> None:
+    """Set `type` in files older than the field; refuse what no library runs, and ids that are random."""
+    if model.get("type") is None:
+        model["type"] = (
+            "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
         )
+    if model["type"] not in _MODELS:
+        raise TokenizerError(f"{label}: a model of type {model['type']!r}; wanted {', '.join(_MODELS)}")
     if model.get("dropout"):
         raise TokenizerError(
             f"{label}: its BPE dropout of {model['dropout']} makes the ids of a text random; set it to null"
@@ -64,7 +71,9 @@ def _is_id(value: object) -> bool:
 
 
 def _vocabulary_problems(model: dict[str, Any]) -> list[Problem]:
-    vocab, merges = model.get("vocab"), model.get("merges")
+    vocab = model.get("vocab")
+    if model["type"] == "Unigram":
+        return _unigram_problems(vocab)
     if not isinstance(vocab, dict) or not vocab:
         return [Problem("model.vocab", "wanted an object with a token's id under its name")]
     vocab = cast("dict[str, Any]", vocab)
@@ -75,15 +84,28 @@ def _vocabulary_problems(model: dict[str, Any]) -> list[Problem]:
             for token, found in vocab.items()
             if not _is_id(found)
         ]
+    return [*problems, *_merge_problems(model.get("merges"))] if model["type"] == "BPE" else problems
+
+
+def _unigram_problems(vocab: object) -> list[Problem]:
+    if not isinstance(vocab, list) or not vocab:
+        return [Problem("model.vocab", "wanted a list of pairs of a token and its score")]
+    return [
+        Problem(f"model.vocab[{place}]", f"wanted a token and its score, found {entry!r}")
+        for place, entry in enumerate(cast("list[Any]", vocab))
+        if not (isinstance(entry, list) and list(map(type, entry)) in ([str, float], [str, int]))
+    ]
+
+
+def _merge_problems(merges: object) -> list[Problem]:
     if not isinstance(merges, list):
-        return [*problems, Problem("model.merges", "wanted a list of pairs")]
+        return [Problem("model.merges", "wanted a list of pairs")]
     merges = cast("list[Any]", merges)
-    problems += [
+    return [
         Problem(f"model.merges[{place}]", f"wanted a pair of tokens, found {merges[place]!r}")
         for place, pair in enumerate(_pairs(merges))
         if len(pair) != 2  # noqa: PLR2004  # a pair
     ]
-    return problems
 
 
 def _added_token_problems(added: object) -> list[Problem]:
@@ -117,9 +139,16 @@ def _pair(merge: object) -> list[str]:
     return parts if all(isinstance(part, str) for part in parts) else []
 
 
+def vocabulary(model: dict[str, Any]) -> dict[str, int]:
+    """Entries and their ids; a Unigram model's ids are the places in its list."""
+    if model["type"] != "Unigram":
+        return model["vocab"]
+    return {piece: token_id for token_id, (piece, _) in enumerate(model["vocab"])}
+
+
 def vocab_size(document: dict[str, Any]) -> int:
     """Highest id + 1, added tokens included: a vocabulary may have holes."""
-    highest = max(document["model"]["vocab"].values())
+    highest = max(vocabulary(document["model"]).values())
     return 1 + max([highest, *(token["id"] for token in document["added_tokens"])])
 
 
@@ -127,6 +156,23 @@ def special_tokens(document: dict[str, Any]) -> dict[str, int]:
     """Added tokens marked special, and their ids, by id."""
     marked = (token for token in document["added_tokens"] if token.get("special"))
     return {token["content"]: token["id"] for token in sorted(marked, key=lambda token: token["id"])}
+
+
+def without_special_tokens(document: dict[str, Any]) -> dict[str, Any]:
+    """A tokenizer of another model than BPE in which no text yields a special token's id.
+
+    Such models find entries by their spelling, special or not: T5's Unigram takes a `</s>` in a text for its own. So those
+    entries are spelled as no text is, with noncharacters around them. The unknown token keeps its name.
+    """
+    model = document["model"]
+    hidden = {token: f"\uffff\ufffe{token}\ufffe\uffff" for token in special_tokens(document)}
+    hidden.pop(model.get("unk_token"), None)
+    if model["type"] == "Unigram":
+        vocab: Any = [[hidden.get(piece, piece), score] for piece, score in model["vocab"]]
+    else:
+        vocab = {hidden.get(token, token): token_id for token, token_id in model["vocab"].items()}
+    added = [token for token in document["added_tokens"] if not token.get("special")]
+    return {**document, "added_tokens": added, "post_processor": None, "model": {**model, "vocab": vocab}}
 
 
 def identity_sha256(document: dict[str, Any]) -> str:
@@ -139,18 +185,27 @@ def identity_sha256(document: dict[str, Any]) -> str:
     """
     import msgspec  # noqa: PLC0415  # as above
 
-    model: dict[str, Any] = document["model"]
-    options = {key: value for key, value in model.items() if value and key not in {"type", "vocab", "merges"}}
     decisive = {
         "added_tokens": sorted(
             [token["id"], token["content"], *(bool(token.get(flag)) for flag in _ADDED_FLAGS)]
             for token in document["added_tokens"]
         ),
-        "merges": _pairs(model["merges"]),
         "normalizer": document.get("normalizer"),
-        "options": options,
         "pre_tokenizer": document.get("pre_tokenizer"),
-        "vocab": model["vocab"],
+        **_decisive_parts(document["model"]),
     }
     canonical = msgspec.json.encode(decisive, order="sorted")
     return hashlib.sha256(_VERSION + canonical).hexdigest()
+
+
+def _decisive_parts(model: dict[str, Any]) -> dict[str, Any]:
+    others = {key: value for key, value in model.items() if key not in {"type", "vocab", "merges"}}
+    if model["type"] == "BPE":
+        options = {key: value for key, value in others.items() if value}
+        return {"merges": _pairs(model["merges"]), "options": options, "vocab": model["vocab"]}
+    vocab = model["vocab"]
+    if model["type"] == "Unigram":
+        vocab = [[piece, float(score)] for piece, score in vocab]
+    # An `unk_id` of 0 is an option, as an absent one is not.
+    options = {key: value for key, value in others.items() if value is not None and value is not False}
+    return {"model": model["type"], "options": options, "vocab": vocab}

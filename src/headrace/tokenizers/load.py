@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,20 +10,29 @@ from headrace.errors import BoundaryError, TokenizerError
 from headrace.manifest import TokenizerRef
 from headrace.tokenizers.base import REF_NAME, BatchTokenizer, NamedTokens
 from headrace.tokenizers.bytes import Tokenizer
-from headrace.tokenizers.gigatoken import CONFIG_NAME, GigatokenTokenizer
+from headrace.tokenizers.file_tokenizer import FileTokenizer
 from headrace.tokenizers.hub import fetch_tokenizer, looks_like_hub_name
+from headrace.tokenizers.tokenizer_json import CONFIG_NAME, JsonTokenizer
 
 __all__ = ["load_from_corpus", "load_tokenizer", "resolve_bos", "resolve_boundary"]
 
 _MAX_LISTED = 20
+_KINDS: tuple[type[FileTokenizer], ...] = (JsonTokenizer,)
+_LIBRARIES = {"hf": "tokenizers", **{kind.library: kind.library for kind in _KINDS}}
+"""What may stand before a path, and which library then encodes."""
 
 
-def load_tokenizer(spec: str | os.PathLike[str] | BatchTokenizer = "bytes") -> BatchTokenizer:
+def load_tokenizer(
+    spec: str | os.PathLike[str] | BatchTokenizer = "bytes", *, on_notice: Callable[[str], None] | None = None
+) -> BatchTokenizer:
     """Load a tokenizer that encodes.
 
     Args:
         spec: `bytes`; a tokenizer.json or a folder that holds one; the name of a Hugging Face hub model; or a tokenizer,
-            which is returned as it is. What exists as a path is a path; a folder named `bytes` is `./bytes`.
+            which is returned as it is. What exists as a path is a path; a folder named `bytes` is `./bytes`. With `hf:`
+            before it the `tokenizers` library encodes, which knows more kinds of models than gigatoken and is slower;
+            so it does where gigatoken refuses a file.
+        on_notice: told if gigatoken refuses it.
 
     Raises:
         TokenizerError: nothing there, nothing that can be read as a tokenizer, or one that is not supported.
@@ -34,8 +44,27 @@ def load_tokenizer(spec: str | os.PathLike[str] | BatchTokenizer = "bytes") -> B
     if spec == "bytes":
         return Tokenizer()
     tokenizer = _open(spec)
-    if isinstance(tokenizer, GigatokenTokenizer):
-        tokenizer.load_encoder()  # a build learns now, not after an hour, that gigatoken refuses it
+    if not isinstance(tokenizer, FileTokenizer):
+        return tokenizer
+    if tokenizer.by_library:
+        tokenizer.load_encoder()
+        return tokenizer
+    return _that_encodes(tokenizer, on_notice)
+
+
+def _that_encodes(tokenizer: FileTokenizer, on_notice: Callable[[str], None] | None) -> FileTokenizer:
+    """With gigatoken, else with the library: a build learns now, not after an hour, that one refuses it."""
+    try:
+        tokenizer.load_encoder()
+    except TokenizerError as refusal:
+        by_library = tokenizer.run_by_library()
+        try:
+            by_library.load_encoder()
+        except TokenizerError as error:
+            raise TokenizerError(f"{refusal.summary}; {error.summary}", problems=error.problems) from error
+        if on_notice is not None:
+            on_notice(f"{refusal.summary}; the {tokenizer.library} library encodes, which is slower")
+        return by_library
     return tokenizer
 
 
@@ -59,19 +88,38 @@ def _open(spec: str | os.PathLike[str]) -> BatchTokenizer:
     if path.is_dir():
         if (path / REF_NAME).is_file():
             return _open_copy(path)
-        if not (path / "tokenizer.json").is_file():
-            raise TokenizerError(f"{path} holds no tokenizer.json; {_what_is_there(path)}")
-        return GigatokenTokenizer(path / "tokenizer.json")
+        return _open_file(_file_in(path))
     if path.is_file():
-        return GigatokenTokenizer(path)
+        return _open_file(path)
     if path.exists():
         raise TokenizerError(f"{path} is neither a file nor a folder; wanted a tokenizer.json")
-    if isinstance(spec, str) and looks_like_hub_name(spec):
-        return GigatokenTokenizer(fetch_tokenizer(spec), name=spec)
+    if isinstance(spec, str):
+        library, _, rest = spec.partition(":")
+        if rest and library in _LIBRARIES:
+            return _by_library(_open(rest), _LIBRARIES[library])
+        if looks_like_hub_name(spec):
+            return JsonTokenizer(fetch_tokenizer(spec), name=spec)
     raise TokenizerError(
         f"there is no tokenizer at {path}; wanted bytes, a tokenizer.json, a folder that holds one, or the name of a "
         "Hugging Face hub model"
     )
+
+
+def _by_library(tokenizer: BatchTokenizer, library: str) -> BatchTokenizer:
+    if not isinstance(tokenizer, FileTokenizer) or tokenizer.library != library:
+        raise TokenizerError(f"{_label(tokenizer)} is no tokenizer of the {library} library")
+    return tokenizer.run_by_library()
+
+
+def _file_in(folder: Path) -> Path:
+    for kind in _KINDS:
+        if (folder / kind.usual_name).is_file():
+            return folder / kind.usual_name
+    raise TokenizerError(f"{folder} holds no tokenizer.json; {_what_is_there(folder)}")
+
+
+def _open_file(path: Path) -> FileTokenizer:
+    return JsonTokenizer(path)
 
 
 def _what_is_there(folder: Path) -> str:
@@ -80,11 +128,13 @@ def _what_is_there(folder: Path) -> str:
 
 
 def _open_copy(folder: Path) -> BatchTokenizer:
-    ref = _read_ref(folder / REF_NAME)
+    ref, run_by = _read_ref(folder / REF_NAME)
+    kinds = {kind.kind: kind for kind in _KINDS}
     if ref.kind == "bytes":
         tokenizer: BatchTokenizer = Tokenizer()
-    elif ref.kind == "huggingface":
-        tokenizer = GigatokenTokenizer(folder / "tokenizer.json", name=ref.name)
+    elif ref.kind in kinds:
+        kind = kinds[ref.kind]
+        tokenizer = kind(folder / kind.usual_name, name=ref.name, by_library=run_by == kind.library)
     else:
         raise TokenizerError(
             f"{folder / REF_NAME} names a tokenizer of kind {ref.kind!r}, which this version cannot read"
@@ -97,15 +147,17 @@ def _open_copy(folder: Path) -> BatchTokenizer:
     return tokenizer
 
 
-def _read_ref(path: Path) -> TokenizerRef:
+def _read_ref(path: Path) -> tuple[TokenizerRef, str | None]:
+    """Which tokenizer a copy is, and the library that encoded with it, if it was not gigatoken."""
     try:
         fields: dict[str, Any] = json.loads(path.read_bytes())
-        return TokenizerRef(
+        ref = TokenizerRef(
             kind=str(fields["kind"]),
             name=str(fields["name"]),
             sha256=str(fields["sha256"]),
             vocab_size=int(fields["vocab_size"]),
         )
+        return ref, fields.get("run_by")
     except OSError as error:
         raise TokenizerError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError) as error:

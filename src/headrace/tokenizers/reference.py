@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
 
 
-__all__ = ["Reference", "compare_elsewhere", "rust_errors", "with_probe"]
+__all__ = ["Reference", "compare_elsewhere", "require_equal", "rust_errors", "with_probe"]
 
 PROBE = (
     "The quick  brown fox\tjumps;\n\n  it's 12345.678 (don't, DON'T, we'LL) --- x_y1 == z\r\n\r\n   end.  \n \u00a0\u2003"
@@ -64,7 +64,7 @@ class Reference:
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        if self._tokenizer.decoder is None and not self._tokenizer.model.byte_fallback:
+        if self._tokenizer.decoder is None and not getattr(self._tokenizer.model, "byte_fallback", True):
             # A byte-level file that names no decoder would come out as its vocabulary spells it: "\u0120the".
             self._tokenizer.decoder = decoders.ByteLevel()
 
@@ -88,6 +88,11 @@ class Reference:
         """Text of ids; ids without an entry have none."""
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """Ids of each text, on as many threads as there are processors (`TOKENIZERS_PARALLELISM=0`: one)."""
+        encodings: list[Encoding] = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
     def token_id(self, token: str) -> int | None:
         """Id of an entry."""
         return self._tokenizer.token_to_id(token)
@@ -107,17 +112,42 @@ class Reference:
         Raises:
             TokenizerError: the first difference; a document's text is not shown.
         """
-        for number, (text, found) in enumerate(zip(samples, np.split(ids, ends[:-1]), strict=True)):
-            # One text at a time: encode_batch would start a pool of threads.
-            wanted: Encoding = self._tokenizer.encode(text.decode(), add_special_tokens=False)
-            if found.tolist() != wanted.ids:
-                last = number == len(samples) - 1
-                where = "a built-in probe text" if last else f"document {number + 1} of the sample"
-                raise TokenizerError(
-                    f"{self._label}: gigatoken and the tokenizers library disagree in {where}, "
-                    f"{_first_difference(found.tolist(), wanted)}. Such a corpus would not fit models of this "
-                    "tokenizer: use another version of gigatoken, or another tokenizer"
-                )
+        # One text at a time: encode_batch would start a pool of threads.
+        wanted: list[Encoding] = [self._tokenizer.encode(text.decode(), add_special_tokens=False) for text in samples]
+        characters = [[start for start, _ in encoding.offsets] for encoding in wanted]
+        ours = np.split(ids, ends[:-1])
+        require_equal(ours, [encoding.ids for encoding in wanted], self._label, "tokenizers", characters=characters)
+
+
+def require_equal(
+    found: Sequence[NDArray[Any]],
+    wanted: Sequence[list[int]],
+    label: str,
+    library: str,
+    *,
+    characters: Sequence[list[int]] | None = None,
+) -> None:
+    """Compare gigatoken's ids of a sample with a library's.
+
+    Args:
+        found: gigatoken's, text by text; the last one is the probe.
+        wanted: the library's.
+        label: what the error calls the tokenizer.
+        library: its name.
+        characters: where in its text each token of `wanted` begins, if that is known.
+
+    Raises:
+        TokenizerError: the first difference; a document's text is not shown.
+    """
+    for number, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
+        if ours.tolist() != theirs:
+            where = "a built-in probe text" if number == len(found) - 1 else f"document {number + 1} of the sample"
+            difference = _first_difference(ours.tolist(), theirs, characters[number] if characters else None)
+            raise TokenizerError(
+                f"{label}: gigatoken and the {library} library disagree in {where}, {difference}. Such a corpus would "
+                f"not fit models of this tokenizer: let that library encode, more slowly, with {library}:{label} as the "
+                "tokenizer, or use another version of gigatoken"
+            )
 
 
 def with_probe(texts: Sequence[bytes], specials: Iterable[str]) -> list[bytes]:
@@ -177,11 +207,13 @@ def _main() -> None:
     sys.stdout.buffer.write(pickle.dumps(fault))
 
 
-def _first_difference(found: list[int], wanted: "Encoding") -> str:
-    pairs = zip(found, wanted.ids, strict=False)
-    place = next((i for i, (left, right) in enumerate(pairs) if left != right), min(len(found), len(wanted.ids)))
-    character = wanted.offsets[place][0] if place < len(wanted.offsets) else "the end"
-    return f"token {place} (character {character}): ids {found[place : place + 4]} and {wanted.ids[place : place + 4]}"
+def _first_difference(found: list[int], wanted: list[int], characters: list[int] | None) -> str:
+    pairs = zip(found, wanted, strict=False)
+    place = next((i for i, (left, right) in enumerate(pairs) if left != right), min(len(found), len(wanted)))
+    character = ""
+    if characters is not None:
+        character = f" (character {characters[place] if place < len(characters) else 'the end'})"
+    return f"token {place}{character}: ids {found[place : place + 4]} and {wanted[place : place + 4]}"
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def test_version(headrace):
         ("build", "a.jsonl", "-o", "c", "--max-document-tokens", "0"),
         ("build", "a.jsonl", "-o", "c", "--max-bad", "1.5"),
         ("build", "a.jsonl", "-o", "c", "--on-bad-input", "ignore"),
-        ("build", "a.jsonl", "-o", "c", "--format", "parquet"),
+        ("build", "a.jsonl", "-o", "c", "--format", "xml"),
         ("build", "a.jsonl", "-o", "c", "--no-such-option"),
         ("verify",),
         ("verify", "a", "b"),

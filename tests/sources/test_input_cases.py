@@ -15,8 +15,13 @@ CASES = json.loads((INPUTS / "expected.json").read_text())["cases"]
 
 # Lines and reasons as told; the stored ones are prose.
 REASONS = {
+    "parquet/null_rows.parquet": ["text is null"] * 2,
+    "parquet/nested_struct.parquet": ["data.text is null"] * 2,
     "jsonl/lone_surrogate.jsonl": ["lone surrogate"] * 2,
 }
+
+
+pytest.importorskip("pyarrow")
 
 
 def read(path: str, **options: str) -> tuple[list[bytes], list[Drop]]:
@@ -40,7 +45,7 @@ def digest(texts: list[bytes]) -> str:
 READABLE = [
     pytest.param(case, id=case["path"])
     for case in CASES
-    if case["path"].split("/")[0] in {"jsonl", "compressed", "text"}
+    if case["path"].split("/")[0] in {"jsonl", "compressed", "text", "parquet"}
     and "texts_sha256" in case
     and case["path"] != "jsonl/json_array.json"
 ] + [pytest.param(case, id=case["path"]) for case in CASES if case["path"] == "paths/order"]
@@ -95,7 +100,8 @@ def test_truncated_streams(name: str) -> None:
     [
         ("compressed/archive.zip", "a zip archive"),
         ("jsonl/json_array.json", r"json_array.json:1: a JSON array; wanted one JSON object a line"),
-        *((case["path"], "Parquet is not read by this version") for case in CASES if "parquet" in case["path"]),
+        ("parquet/missing_column.parquet", "no column text; its columns are content, id"),
+        ("parquet/truncated.parquet", "cut or damaged Parquet"),
         ("paths/none/*.jsonl", "no path matches this pattern"),
         ("paths/not_there.jsonl", "does not exist"),
         ("paths/empty_folder", "no input files here"),
@@ -114,21 +120,21 @@ def test_folder_of_all_sorts() -> None:
     assert [file.label for file in found.files] == [
         "a.jsonl",
         "b.txt",
+        "c.parquet",
         "looks_like.jsonl/inside.jsonl",
         "sub/d.jsonl.gz",
     ]
     texts = [text for shard in found.shards for batch in read_shard(shard) for text in batch.texts]
     assert texts[0] == b"The first document."
-    assert len(texts) == 4
+    assert len(texts) == 5
     assert dict(found.skipped) == {
         "._a.jsonl": "a hidden file",
         ".hidden.jsonl": "a hidden file",
-        "_SUCCESS": "not a name of JSON lines or text",
-        "LICENSE": "not a name of JSON lines or text",
-        "README.md": "not a name of JSON lines or text",
-        "c.parquet": "Parquet is not read by this version",
-        "e.jsonl.part": "not a name of JSON lines or text",
-        "e.jsonl.tmp": "not a name of JSON lines or text",
-        "f.jsonl~": "not a name of JSON lines or text",
+        "_SUCCESS": "not a name of documents",
+        "LICENSE": "not a name of documents",
+        "README.md": "not a name of documents",
+        "e.jsonl.part": "not a name of documents",
+        "e.jsonl.tmp": "not a name of documents",
+        "f.jsonl~": "not a name of documents",
         "stats.json": "a .json file whose first line is no object with the field text",
     }

@@ -34,7 +34,7 @@ def build(
     *,
     tokenizer: str | os.PathLike[str] | BatchTokenizer = "bytes",
     text_field: str = "text",
-    format: Literal["auto", "jsonl", "text"] = "auto",  # noqa: A002  # named as the command's option
+    format: Literal["auto", "jsonl", "text", "parquet"] = "auto",  # noqa: A002  # named as the command's option
     include: Sequence[str] = (),
     boundary: str | None = None,
     bos: bool = False,
@@ -64,7 +64,7 @@ def build(
         inputs: files, folders and patterns; see `headrace.sources.discover`.
         output: the corpus folder.
         tokenizer: `bytes`; a `tokenizer.json`, its folder or a hub name; or a tokenizer object.
-        text_field: field that holds a document's text, dotted for a nested one.
+        text_field: field or column that holds a document's text, dotted for a nested one.
         format: how files are read; `auto` judges each.
         include: patterns that select files in folders.
         boundary: id or vocabulary entry that ends each document; by default the tokenizer's own end-of-text token.
@@ -93,6 +93,7 @@ def build(
 
     Raises:
         SourceError: inputs that are missing or bad; all problems in one, of bad documents the first of many.
+        MissingExtraError: an input is Parquet, and pyarrow is not installed (the extra `parquet`).
         TokenizerError: the tokenizer cannot be loaded, has no boundary, or disagrees with its reference.
         OutputExistsError: the output holds a corpus or an unfinished build of another command (each difference is named),
             or another build is at work in it.

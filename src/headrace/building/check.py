@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.errors import SourceError
-from headrace.sources import BadInput, SourceFile, SourceShard
+from headrace.sources import BadInput, SourceFile, SourceShard, read_shard
 from headrace.sources.compressed import open_stream
 from headrace.sources.lines import LineFault, LineParser
 from headrace.sources.utf8 import BOM
@@ -47,6 +47,18 @@ def _texts_of(shard: SourceShard, text_field: str, room: int) -> Iterator[bytes]
 
 
 def _documents(file: SourceFile, text_field: str, limit: int) -> Iterator[bytes]:
+    if file.kind in {"jsonl", "text"}:
+        yield from _lines(file, text_field, limit)
+        return
+    with suppress(SourceError):
+        for batch in read_shard(SourceShard(0, (file,)), text_field=text_field):
+            yield from batch.texts
+            limit -= batch.consumed
+            if limit <= 0:
+                return
+
+
+def _lines(file: SourceFile, text_field: str, limit: int) -> Iterator[bytes]:
     parser = LineParser(text_field, BadInput.SKIP, keep_empty=False)
     rest, read, given = b"", 0, 0
     with suppress(SourceError), open_stream(file, buffer_bytes=_PIECE) as stream:

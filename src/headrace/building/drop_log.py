@@ -72,7 +72,8 @@ class DropLog:
             self._file = self._path.open("w", encoding="utf-8")
         for drop in drops:
             line = None if drop.row < 0 else drop.row + 1
-            row = {"file": drop.path, "line": line, "byte": drop.byte, "reason": drop.reason}
+            byte = None if drop.byte < 0 else drop.byte
+            row = {"file": drop.path, "line": line, "byte": byte, "reason": drop.reason}
             self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def _not_written(self, error: OSError) -> BuildError:

@@ -73,7 +73,7 @@ def check_sources(shards: Iterable[SourceShard], text_field: str, limit: int = C
             more, cut = look_on(read_shard(replace(shard, files=rest), text_field=text_field), limit)
             found += more
             limit -= sum(file.size for file in rest)
-            damaged = more[-1].path if more and more[-1].byte < 0 else None
+            damaged = more[-1].path if more and more[-1].damage else None
             if cut and damaged is None:
                 return found, True
             rest = rest[[file.label for file in rest].index(damaged) + 1 :] if damaged else ()
@@ -113,7 +113,7 @@ def with_more(
         complete = complete and not cut
     else:
         return error
-    documents += sum(drop.byte >= 0 for drop in more)
+    documents += sum(not drop.damage for drop in more)
     drops = sorted([*first, *more], key=lambda drop: order[drop.path])
     return BadDocumentsError(drops, documents, complete=complete, hint=hint)
 
@@ -146,7 +146,7 @@ class BadDocumentsError(FaultyInputError):
     """
 
     def __init__(self, drops: Sequence[Drop], documents: int, *, complete: bool, hint: str = "") -> None:
-        damaged = sum(drop.byte < 0 for drop in drops)
+        damaged = sum(drop.damage for drop in drops)
         self.drops = tuple(drops[:MOST_KEPT])
         self.documents = documents
         self.count = documents + damaged
@@ -186,7 +186,7 @@ class TooManyBadError(FaultyInputError):
 
 def places(drops: Sequence[Drop]) -> list[Problem]:
     """Drops as the problems of an error."""
-    return [Problem(drop.place, drop.reason + (f" (byte {drop.byte})" if drop.row >= 0 else "")) for drop in drops]
+    return [Problem(drop.place, drop.told) for drop in drops]
 
 
 def show_texts(error: FaultyInputError, files: Sequence[SourceFile]) -> list[Problem]:

@@ -16,7 +16,8 @@ def place_of(batch: DocumentBatch, shard: SourceShard) -> str:
     if first.kind == "text":
         return first.label if first is last else f"{first.label} to {last.label}"
     start, end = int(batch.rows[0]) + 1, int(batch.rows[-1]) + 1
-    return f"{first.label}, line {start:,}" if start == end else f"{first.label}, lines {start:,} to {end:,}"
+    unit = _unit(shard)
+    return f"{first.label}, {unit} {start:,}" if start == end else f"{first.label}, {unit}s {start:,} to {end:,}"
 
 
 def place_after(batch: DocumentBatch, shard: SourceShard) -> str:
@@ -26,4 +27,8 @@ def place_after(batch: DocumentBatch, shard: SourceShard) -> str:
     if not ends:
         return ""
     row, label = max(ends)
-    return f"what follows {label}" if shard.files[0].kind == "text" else f"{label} after line {row + 1:,}"
+    return f"what follows {label}" if shard.files[0].kind == "text" else f"{label} after {_unit(shard)} {row + 1:,}"
+
+
+def _unit(shard: SourceShard) -> str:
+    return "row" if shard.files[0].kind == "parquet" else "line"

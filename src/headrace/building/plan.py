@@ -24,7 +24,7 @@ class PlannedSource:
     path: str
     size: int
     kind: str
-    """`jsonl` or `text`; empty where it is not known any more, likewise ..."""
+    """`jsonl`, `text` or another; empty where it is not known any more, likewise ..."""
     mtime_ns: int
     """... when it was last modified, 0; what was read of a file that has another time is hashed before it is trusted."""
 

@@ -9,7 +9,7 @@ from headrace.cli.terminal import JsonLines, ProgressDisplay, print_report, sett
 __all__ = ["build"]
 
 
-Format = Literal["auto", "jsonl", "text"]
+Format = Literal["auto", "jsonl", "text", "parquet"]
 OnBadInput = Literal["error", "skip", "replace"]
 
 
@@ -25,7 +25,7 @@ def build(
         str, typer.Option(help="'bytes', or a tokenizer.json, the folder it is in, or a hub name.")
     ] = "bytes",
     text_field: Annotated[
-        str, typer.Option(help="Field that holds the text of a line; dotted for a nested one.")
+        str, typer.Option(help="Field or column that holds the text; dotted for a nested one.")
     ] = "text",
     boundary: Annotated[
         str | None,
@@ -84,9 +84,9 @@ def build(
 ) -> None:
     """Tokenize documents into a verified, sharded corpus.
 
-    Reads JSON lines (one document a line) and text files (one document a file), plain or compressed. Nothing appears
-    under shards.json before all of it is whole. After a failure, a kill or ^C the same command goes on from what is
-    finished.
+    Reads JSON lines (one document a line) and text files (one document a file), plain or compressed, and Parquet (one
+    document a row). Nothing appears under shards.json before all of it is whole. After a failure, a kill or ^C the same
+    command goes on from what is finished.
     """
     if append and overwrite:
         raise typer.BadParameter("--append adds to a corpus and --overwrite replaces it; give one of the two")

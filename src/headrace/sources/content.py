@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -11,25 +12,24 @@ from headrace.sources.compressed import compression_of, open_stream
 from headrace.sources.documents import BadInput
 from headrace.sources.files import Compression, Kind, NamedKind, SourceFile, kind_of_name, label, split_compression
 from headrace.sources.lines import ENDS_EARLY, JSON_DECODER, LineFault, LineParser, split_field
+from headrace.sources.parquet import PARQUET_MAGIC, inspect_parquet
 from headrace.sources.utf8 import BOM
 
 __all__ = ["Format", "Refusal", "inspect", "inspect_named"]
 
-Format = Literal["auto", "jsonl", "text"]
+Format = Literal["auto", "jsonl", "text", "parquet"]
 
 HEAD_BYTES = 4096
 FIRST_LINE_BYTES = 16 * 2**20
 """A first line longer than this is not parsed to find out what the file is."""
 
-PARQUET_REASON = "Parquet is not read by this version"
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"PK\x03\x04", "a zip archive; unpack it first"),
     (b"PK\x05\x06", "a zip archive without files"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
     (b"Rar!\x1a\x07", "a rar archive; unpack it first"),
-    (b"PAR1", PARQUET_REASON),
-    (b"ARROW1\0\0", "an Arrow file; wanted JSON lines or text"),
-    (b"\x89HDF\r\n\x1a\n", "an HDF5 file; wanted JSON lines or text"),
+    (b"ARROW1\0\0", "an Arrow file; wanted JSON lines, text or Parquet"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file; wanted JSON lines, text or Parquet"),
     (b"\x04\x22\x4d\x18", "compressed with lz4, which is not read; wanted gzip, zstd, bz2, xz or none"),
     (b"\x1f\x9d", "compressed with compress, which is not read; wanted gzip, zstd, bz2, xz or none"),
     (b"LZIP\x01", "compressed with lzip, which is not read; wanted gzip, zstd, bz2, xz or none"),
@@ -66,15 +66,14 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, text_field: st
         shown: the label.
         form: `auto` goes by the name, and by the content where that says nothing.
         chosen: the user named this file; else its name was found in a folder, and `.json` must hold the text field.
-        text_field: looked for in `.json` files found in a folder.
+        text_field: looked for in Parquet, and in `.json` files found in a folder.
 
     Raises:
         Refusal: it cannot or should not be read.
+        MissingExtraError: it is Parquet, and pyarrow is not installed.
     """
     size = _size(path)
     named = kind_of_name(Path(path).name)
-    if named == "parquet" and form == "auto":
-        raise Refusal(PARQUET_REASON, foreign=True)
     file = SourceFile(Path(path), shown, size, "text", None)
     try:
         head = _first_bytes(file)
@@ -88,6 +87,8 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, text_field: st
                 raise Refusal(f"compressed twice, {again} inside {compression}; decompress it once")
         elif size:
             _refuse_wrong_suffix(path)
+        if form == "parquet" or (named == "parquet" and form == "auto") or head.startswith(PARQUET_MAGIC):
+            return _parquet_file(file, head, form, text_field)
         if named == "json" and not chosen and form != "text":
             _refuse_without_field(file, text_field)
         kind = _kind(file, named, form)
@@ -96,6 +97,18 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, text_field: st
     except SourceError as error:
         raise Refusal(error.summary.removeprefix(f"{shown}: ")) from error
     return SourceFile(file.path, shown, size, kind, compression)
+
+
+def _parquet_file(file: SourceFile, head: bytes, form: Format, text_field: str) -> SourceFile:
+    if head.startswith(PARQUET_MAGIC):
+        if form not in {"auto", "parquet"}:
+            raise Refusal(f"a Parquet file; --format {form} reads none", foreign=True)
+        if file.compression:
+            raise Refusal(f"Parquet compressed with {file.compression}; decompress it first")
+    found = replace(file, kind="parquet", compression=None)
+    if fault := inspect_parquet(found, text_field):
+        raise Refusal(fault)
+    return found
 
 
 def inspect_named(path: Path, *, kind: Kind) -> SourceFile:

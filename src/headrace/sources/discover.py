@@ -51,9 +51,10 @@ def discover(
 ) -> Discovery:
     """List the input files and look at the start of each.
 
-    In a folder the name selects: `.jsonl`, `.ndjson`, `.json` (if its first line holds the text field), `.txt`, with
-    or without `.gz`, `.zst`, `.bz2`, `.xz`, in any case; hidden files and folders are left out. A file that is named,
-    matched by a pattern of `inputs`, or by `include`, is always read. The content decides how a file is compressed.
+    In a folder the name selects: `.jsonl`, `.ndjson`, `.json` (if its first line holds the text field), `.txt`,
+    `.parquet`, with or without `.gz`, `.zst`, `.bz2`, `.xz`, in any case; hidden files and folders are left out. A file
+    that is named, matched by a pattern of `inputs`, or by `include`, is always read. The content decides how a file is
+    compressed, and whether it is Parquet.
 
     Args:
         inputs: files, folders (read with all below them), and patterns (`*`, `**`, `?`, `[...]`). A path that exists is
@@ -62,12 +63,13 @@ def discover(
             formats select, in folders, the names of their own kind.
         include: patterns that select the files of folders instead, matched (case-sensitive, `*` matches `/` too)
             with the name and with the path below the folder.
-        text_field: see `format` and `read_jsonl`.
+        text_field: looked for in `.json` files of folders, and in Parquet; see `read_jsonl` and `read_parquet`.
         allow_duplicates: accept `a.jsonl` beside `a.jsonl.gz`.
 
     Raises:
         SourceNotFoundError: a path, a match or an input file in a folder is missing, and nothing else is wrong.
         SourceError: anything else is wrong; `problems` lists all of it.
+        MissingExtraError: a file is Parquet, and pyarrow is not installed.
     """
     if format not in get_args(Format):
         raise SourceError(f"wanted a format of {', '.join(get_args(Format))}, got {format!r}")
@@ -170,7 +172,7 @@ class _Search:
             return None if included else "no --include pattern matches it"
         kind = kind_of_name(name)
         if kind is None:
-            return "not a name of JSON lines or text"
+            return "not a name of documents"
         kind = "jsonl" if kind == "json" else kind
         return None if self.form in {"auto", kind} else f"not a name of --format {self.form}"
 

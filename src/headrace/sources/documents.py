@@ -34,22 +34,32 @@ class Drop:
     path: str
     """Label of the file: relative to the inputs' common root."""
     row: int
-    """Line of the file, from 0, blank lines counted; `WHOLE_FILE` where the whole file is meant."""
+    """Line or row of the file, from 0, blank lines counted; `WHOLE_FILE` where the whole file is meant."""
     byte: int
-    """Offset in the decompressed stream, a byte order mark included: of the fault, or of its line's start. -1 where a whole
-    file is meant that is damaged."""
+    """Offset in the decompressed stream, a byte order mark included: of the fault, or of its line's start. -1 where there is none:
+    rows of Parquet, and a whole file that is damaged."""
     reason: str
     """Without any of the document's text; equal faults have equal reasons, so that they can be counted."""
 
     @property
     def place(self) -> str:
         """`file:LINE`, lines from 1, or `file: byte N`, or the file alone."""
-        if self.byte < 0:
-            return self.path
-        return f"{self.path}: byte {self.byte}" if self.row == WHOLE_FILE else f"{self.path}:{self.row + 1}"
+        if self.row != WHOLE_FILE:
+            return f"{self.path}:{self.row + 1}"
+        return self.path if self.byte < 0 else f"{self.path}: byte {self.byte}"
+
+    @property
+    def told(self) -> str:
+        """The reason, with the byte where the place does not hold it."""
+        return self.reason if self.row == WHOLE_FILE or self.byte < 0 else f"{self.reason} (byte {self.byte})"
+
+    @property
+    def damage(self) -> bool:
+        """Whether a file is meant that cannot be read to its end."""
+        return self.row == WHOLE_FILE and self.byte < 0
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.reason}" + ("" if self.row == WHOLE_FILE else f" (byte {self.byte})")
+        return f"{self.place}: {self.told}"
 
 
 @dataclass(slots=True)
@@ -59,10 +69,10 @@ class DocumentBatch:
     texts: list[bytes]
     """Valid UTF-8 without byte order mark; none empty unless empty documents are kept."""
     rows: NDArray[np.uint64]
-    """(len(texts),) Line of the file, from 0; 0 for a text file."""
+    """(len(texts),) Line or row of the file, from 0; 0 for a text file."""
     offsets: NDArray[np.uint64]
     """(len(texts),) Byte in the decompressed stream where the document's line or text starts. A byte order mark counts:
-    what follows it starts at 3."""
+    what follows it starts at 3. 0 for Parquet."""
     files: NDArray[np.uint32]
     """(len(texts),) Index into the source shard's files."""
     drops: list[Drop]

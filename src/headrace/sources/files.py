@@ -16,7 +16,7 @@ __all__ = [
     "label",
 ]
 
-Kind = Literal["jsonl", "text"]
+Kind = Literal["jsonl", "text", "parquet"]
 Compression = Literal["gzip", "zstd", "bz2", "xz"]
 NamedKind = Literal["jsonl", "json", "text", "parquet"]
 
@@ -53,7 +53,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class SourceShard:
-    """The files that go, in order, into one shard of the corpus: a JSONL file, or neighbouring text files."""
+    """The files that go, in order, into one shard of the corpus: a file, or neighbouring text files."""
 
     index: int
     files: tuple[SourceFile, ...]

@@ -67,6 +67,29 @@ class RawFile:
             self._observe(self.file, data)
         return data
 
+    def read_at(self, place: int, count: int) -> bytes:
+        """Return the `count` bytes at a place, fewer only at the end, besides the sequential reads and unobserved.
+
+        Raises:
+            DamagedFileError: the file cannot be read.
+        """
+        parts: list[bytes] = []
+        try:
+            while count > 0 and (data := os.pread(self._handle.fileno(), count, place)):
+                parts.append(data)
+                place, count = place + len(data), count - len(data)
+        except OSError as error:
+            raise self.damaged(f"cannot be read ({error.strerror or error})") from error
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def check_unchanged(self) -> None:
+        """Raise DamagedFileError where the file is not what it was when it was listed and opened."""
+        status = os.fstat(self._handle.fileno())
+        if status.st_size != self.file.size:
+            raise self._changed(f"{self.file.size} bytes when it was listed, {status.st_size} now")
+        if status.st_mtime_ns != self._modified:
+            raise self._changed("something wrote to it and left its size alone")
+
     def damaged(self, what: str) -> DamagedFileError:
         """Return the error that says what is wrong with this file."""
         return DamagedFileError(self.file.label, what)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from headrace.sources.documents import BadInput, DocumentBatch
 from headrace.sources.files import SourceShard
 from headrace.sources.jsonl import read_jsonl
+from headrace.sources.parquet import read_parquet
 from headrace.sources.rawfile import Observer
 from headrace.sources.text import read_text
 
@@ -31,7 +32,8 @@ def read_shard(
         yield from read_text(shard.files, on_bad_input=on_bad_input, keep_empty=keep_empty, observe=observe)
         return
     for index, file in enumerate(shard.files):
-        yield from read_jsonl(
+        read = read_parquet if file.kind == "parquet" else read_jsonl
+        yield from read(
             file,
             text_field=text_field,
             on_bad_input=on_bad_input,

@@ -1,0 +1,130 @@
+"""Parquet files: one document a row, the text in one of the columns. Needs the extra `parquet`."""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.sources.columns import PIECE_ROWS, ColumnReader, column_fault, load_pyarrow, steps_of, told_as_damage
+from headrace.sources.documents import MOST_DROPS, BadInput, BatchBuilder, DocumentBatch
+from headrace.sources.files import SourceFile
+from headrace.sources.random_access import PlacedReads, follow, follow_to_end
+from headrace.sources.rawfile import Observer, RawFile, open_raw
+
+__all__ = ["PARQUET_MAGIC", "inspect_parquet", "read_parquet"]
+
+PARQUET_MAGIC = b"PAR1"
+_ENCRYPTED_MAGIC = b"PARE"
+
+BATCH_BYTES = 4 * 1024 * 1024
+"""Bytes of text after which a batch is delivered."""
+_STEP_BYTES = 256 * 1024
+"""Text decoded at a time, about: fewer rows where they are long."""
+_DICTIONARY_BYTES = 64 * 1024 * 1024
+_LEAST_ROWS = 16
+_PAGE_BYTES = 1024 * 1024
+
+
+def inspect_parquet(file: SourceFile, text_field: str) -> str | None:
+    """Look at a file's footer and say why it cannot be read, or return None where it can.
+
+    Raises:
+        DamagedFileError: it is cut or damaged, or cannot be opened.
+        MissingExtraError: pyarrow is not installed.
+    """
+    with open_raw(file) as raw, _opened(raw) as parquet:
+        with told_as_damage(raw, "Parquet"):
+            schema = parquet.schema_arrow
+        return column_fault(schema, text_field)
+
+
+def read_parquet(
+    file: SourceFile,
+    *,
+    text_field: str = "text",
+    on_bad_input: BadInput | str = BadInput.ERROR,
+    keep_empty: bool = False,
+    file_index: int = 0,
+    batch_bytes: int = BATCH_BYTES,
+    observe: Observer | None = None,
+) -> Iterator[DocumentBatch]:
+    """Yield the documents of one file, in order, as batches.
+
+    `rows` counts from 0 through all row groups; `offsets` are 0, for a row has no place of its own. A null is a drop. Row
+    groups are read a few rows at a time: memory is bounded by the column's pages and dictionary, and the longest texts.
+
+    Args:
+        file: a listed file.
+        text_field: name of the column; `a.b` is the field `b` of the struct column `a`. Any type of strings or bytes.
+        on_bad_input: only `replace` makes a difference here, see `BadInput`.
+        keep_empty: deliver empty texts instead of dropping them as `empty`.
+        file_index: what to write into `DocumentBatch.files`.
+        batch_bytes: a batch ends at about this many bytes of text, or `MOST_DROPS`; and with any fault among the first so
+            many bytes, so that all of it being wrong is known at once.
+        observe: receives all of the file's bytes, in order, as they lie on disk; the reading goes alongside.
+
+    Raises:
+        SourceError: the file is damaged, has changed since it was listed, or has no such column.
+    """
+    builder = BatchBuilder()
+    reader = ColumnReader(
+        file.label, file_index, text_field, BadInput(on_bad_input), keep_empty=keep_empty, builder=builder
+    )
+    consumed = read = 0
+    with open_raw(file, observe) as raw, _opened(raw) as parquet:
+        with told_as_damage(raw, "Parquet"):
+            fault = column_fault(parquet.schema_arrow, text_field)
+        if fault:
+            raise raw.damaged(fault)
+        total = parquet.metadata.num_rows
+        for _ in steps_of(raw, "Parquet", _pieces(parquet, text_field, reader)):
+            faulty = bool(builder.drops or builder.replaced) and read + builder.stream_bytes <= batch_bytes
+            if faulty or builder.stream_bytes >= batch_bytes or len(builder.drops) >= MOST_DROPS:
+                follow(raw, reader.rows, total)
+                read += builder.stream_bytes
+                yield builder.take(raw.consumed - consumed)
+                consumed = raw.consumed
+        if reader.rows != total:
+            raise raw.damaged(f"damaged Parquet: {reader.rows:,} rows came out of it, its footer counts {total:,}")
+        follow_to_end(raw)
+        if builder.texts or builder.drops or raw.consumed > consumed:
+            yield builder.take(raw.consumed - consumed)
+
+
+def _pieces(parquet: Any, text_field: str, reader: ColumnReader) -> Iterator[None]:  # noqa: ANN401  # no types
+    for group in range(parquet.metadata.num_row_groups):
+        rows = _rows_at_a_time(parquet.metadata.row_group(group), text_field)
+        for batch in parquet.iter_batches(rows, row_groups=[group], columns=[text_field], use_threads=False):
+            yield from reader.pieces(batch)
+
+
+def _rows_at_a_time(group: Any, text_field: str) -> int:  # noqa: ANN401  # as above
+    columns = (group.column(number) for number in range(group.num_columns))
+    column = next((column for column in columns if column.path_in_schema == text_field), None)
+    if column is None:
+        return _LEAST_ROWS
+    rows = _STEP_BYTES * max(group.num_rows, 1) // max(column.total_uncompressed_size, 1)
+    if column.has_dictionary_page and column.dictionary_page_offset:
+        # Each row may be the whole dictionary, which is stored once.
+        dictionary = max(column.data_page_offset - column.dictionary_page_offset, 1)
+        rows = min(rows, _DICTIONARY_BYTES // dictionary)
+    return max(min(rows, PIECE_ROWS), _LEAST_ROWS)
+
+
+@contextmanager
+def _opened(raw: RawFile) -> Generator[Any]:
+    pa = load_pyarrow(f"{raw.file.label}: a Parquet file")
+    from pyarrow import parquet  # noqa: PLC0415  # an extra
+
+    size = raw.file.size
+    head, tail = raw.read_at(0, len(PARQUET_MAGIC)), raw.read_at(max(size - len(PARQUET_MAGIC), 0), len(PARQUET_MAGIC))
+    if _ENCRYPTED_MAGIC in {head, tail}:
+        raise raw.damaged("encrypted Parquet, which is not read")
+    if head != PARQUET_MAGIC:
+        raise raw.damaged("no Parquet file: it does not begin with PAR1")
+    if size < 2 * len(PARQUET_MAGIC) or tail != PARQUET_MAGIC:
+        raise raw.damaged("cut or damaged Parquet: it does not end with PAR1, as such files do; fetch the file again")
+    with told_as_damage(raw, "Parquet"):
+        source = pa.PythonFile(PlacedReads(raw), mode="r")
+        opened = parquet.ParquetFile(source, buffer_size=_PAGE_BYTES, pre_buffer=False, page_checksum_verification=True)
+    with opened:
+        yield opened

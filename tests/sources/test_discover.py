@@ -128,7 +128,7 @@ def test_format_forces(tmp_path: Path) -> None:
     assert {file.kind for file in discover(named, format="jsonl").files} == {"jsonl"}
     assert labels(discover([tmp_path], format="text")) == ["b.txt"]
     assert labels(discover([tmp_path], format="jsonl")) == ["a.jsonl", "d.json"]
-    with pytest.raises(SourceError, match="wanted a format of auto, jsonl, text, parquet, got 'xml'"):
+    with pytest.raises(SourceError, match="wanted a format of auto, jsonl, text, parquet, arrow, got 'xml'"):
         discover(named, format="xml")  # type: ignore[arg-type]
 
 

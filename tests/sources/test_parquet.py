@@ -214,7 +214,7 @@ def test_compressed_from_outside(tmp_path):
     data = io.BytesIO()
     pq.write_table(pa.table({"text": ["a"]}), data)
     (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(data.getvalue()))
-    with pytest.raises(SourceError, match="Parquet compressed with gzip; decompress it first"):
+    with pytest.raises(SourceError, match="a Parquet file compressed with gzip; decompress it first"):
         discover([tmp_path / "a.parquet.gz"])
 
 

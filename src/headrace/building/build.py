@@ -34,7 +34,7 @@ def build(
     *,
     tokenizer: str | os.PathLike[str] | BatchTokenizer = "bytes",
     text_field: str = "text",
-    format: Literal["auto", "jsonl", "text", "parquet"] = "auto",  # noqa: A002  # named as the command's option
+    format: Literal["auto", "jsonl", "text", "parquet", "arrow"] = "auto",  # noqa: A002  # named as the command's option
     include: Sequence[str] = (),
     boundary: str | None = None,
     bos: bool = False,
@@ -93,7 +93,7 @@ def build(
 
     Raises:
         SourceError: inputs that are missing or bad; all problems in one, of bad documents the first of many.
-        MissingExtraError: an input is Parquet, and pyarrow is not installed (the extra `parquet`).
+        MissingExtraError: an input is Parquet or Arrow, and pyarrow is not installed (the extra `parquet`).
         TokenizerError: the tokenizer cannot be loaded, has no boundary, or disagrees with its reference.
         OutputExistsError: the output holds a corpus or an unfinished build of another command (each difference is named),
             or another build is at work in it.

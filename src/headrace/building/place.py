@@ -31,4 +31,4 @@ def place_after(batch: DocumentBatch, shard: SourceShard) -> str:
 
 
 def _unit(shard: SourceShard) -> str:
-    return "row" if shard.files[0].kind == "parquet" else "line"
+    return "row" if shard.files[0].kind in {"parquet", "arrow"} else "line"

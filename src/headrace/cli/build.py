@@ -9,7 +9,7 @@ from headrace.cli.terminal import JsonLines, ProgressDisplay, print_report, sett
 __all__ = ["build"]
 
 
-Format = Literal["auto", "jsonl", "text", "parquet"]
+Format = Literal["auto", "jsonl", "text", "parquet", "arrow"]
 OnBadInput = Literal["error", "skip", "replace"]
 
 
@@ -84,9 +84,9 @@ def build(
 ) -> None:
     """Tokenize documents into a verified, sharded corpus.
 
-    Reads JSON lines (one document a line) and text files (one document a file), plain or compressed, and Parquet (one
-    document a row). Nothing appears under shards.json before all of it is whole. After a failure, a kill or ^C the same
-    command goes on from what is finished.
+    Reads JSON lines (one document a line) and text files (one document a file), plain or compressed; Parquet and
+    Arrow (one document a row), and folders that Hugging Face save_to_disk wrote. Nothing appears under shards.json before
+    all of it is whole. After a failure, a kill or ^C the same command goes on from what is finished.
     """
     if append and overwrite:
         raise typer.BadParameter("--append adds to a corpus and --overwrite replaces it; give one of the two")

@@ -1,5 +1,6 @@
 """The texts in a column of an Arrow table, whatever type of strings it has. Needs the extra `parquet`."""
 
+import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -20,6 +21,10 @@ PIECE_ROWS = 1024
 _MOST_NAMES = 20
 _MOST_CHARACTERS = 200
 _END = object()
+_ASKED = re.compile(r"(?<=size )\d+")
+"""In pyarrow's message about memory."""
+_PLAUSIBLE_BYTES, _PLAUSIBLE_RATIO = 1 << 32, 1000
+"""What a sound file may ask for at once, in bytes and in terms of its size: more is a damaged length."""
 
 
 def load_pyarrow(wanted: str) -> Any:  # noqa: ANN401  # the module has no types
@@ -42,8 +47,13 @@ def told_as_damage(raw: RawFile, what: str) -> Generator[None]:
 
     try:
         yield
-    except (MemoryError, HeadraceError):
+    except HeadraceError:
         raise
+    except MemoryError as error:
+        asked = _ASKED.search(str(error))
+        if asked is None or int(asked[0]) <= max(_PLAUSIBLE_BYTES, _PLAUSIBLE_RATIO * raw.file.size):
+            raise
+        raise raw.damaged(f"damaged {what} (it claims to hold {asked[0]} bytes in one piece)") from error
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raw.check_unchanged()
         lines = str(error).strip().splitlines() or [type(error).__name__]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from headrace.errors import Problem, SourceError, SourceNotFoundError
+from headrace.sources.arrow import ARROW_MAGICS, inspect_arrow
 from headrace.sources.compressed import compression_of, open_stream
 from headrace.sources.documents import BadInput
 from headrace.sources.files import Compression, Kind, NamedKind, SourceFile, kind_of_name, label, split_compression
@@ -17,7 +18,7 @@ from headrace.sources.utf8 import BOM
 
 __all__ = ["Format", "Refusal", "inspect", "inspect_named"]
 
-Format = Literal["auto", "jsonl", "text", "parquet"]
+Format = Literal["auto", "jsonl", "text", "parquet", "arrow"]
 
 HEAD_BYTES = 4096
 FIRST_LINE_BYTES = 16 * 2**20
@@ -28,13 +29,14 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"PK\x05\x06", "a zip archive without files"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
     (b"Rar!\x1a\x07", "a rar archive; unpack it first"),
-    (b"ARROW1\0\0", "an Arrow file; wanted JSON lines, text or Parquet"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file; wanted JSON lines, text or Parquet"),
     (b"\x04\x22\x4d\x18", "compressed with lz4, which is not read; wanted gzip, zstd, bz2, xz or none"),
     (b"\x1f\x9d", "compressed with compress, which is not read; wanted gzip, zstd, bz2, xz or none"),
     (b"LZIP\x01", "compressed with lzip, which is not read; wanted gzip, zstd, bz2, xz or none"),
     (b"\x5d\0\0", "compressed with lzma, which is not read; wanted gzip, zstd, bz2, xz or none"),
 )
+_TABLES: dict[Kind, tuple[bytes, ...]] = {"parquet": (PARQUET_MAGIC,), "arrow": ARROW_MAGICS}
+_TABLE_NAMES: dict[Kind, str] = {"parquet": "a Parquet file", "arrow": "an Arrow file"}
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _ARRAY_REASON = "a JSON array; wanted one JSON object a line"
 _SPECIAL: tuple[tuple[Callable[[int], bool], str], ...] = (
@@ -66,11 +68,11 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, text_field: st
         shown: the label.
         form: `auto` goes by the name, and by the content where that says nothing.
         chosen: the user named this file; else its name was found in a folder, and `.json` must hold the text field.
-        text_field: looked for in Parquet, and in `.json` files found in a folder.
+        text_field: looked for in Parquet and Arrow files, and in `.json` files found in a folder.
 
     Raises:
         Refusal: it cannot or should not be read.
-        MissingExtraError: it is Parquet, and pyarrow is not installed.
+        MissingExtraError: it is Parquet or Arrow, and pyarrow is not installed.
     """
     size = _size(path)
     named = kind_of_name(Path(path).name)
@@ -87,8 +89,8 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, text_field: st
                 raise Refusal(f"compressed twice, {again} inside {compression}; decompress it once")
         elif size:
             _refuse_wrong_suffix(path)
-        if form == "parquet" or (named == "parquet" and form == "auto") or head.startswith(PARQUET_MAGIC):
-            return _parquet_file(file, head, form, text_field)
+        if table := _table_kind(head, named, form):
+            return _table_file(file, head, table, text_field)
         if named == "json" and not chosen and form != "text":
             _refuse_without_field(file, text_field)
         kind = _kind(file, named, form)
@@ -99,14 +101,21 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, text_field: st
     return SourceFile(file.path, shown, size, kind, compression)
 
 
-def _parquet_file(file: SourceFile, head: bytes, form: Format, text_field: str) -> SourceFile:
-    if head.startswith(PARQUET_MAGIC):
-        if form not in {"auto", "parquet"}:
-            raise Refusal(f"a Parquet file; --format {form} reads none", foreign=True)
-        if file.compression:
-            raise Refusal(f"Parquet compressed with {file.compression}; decompress it first")
-    found = replace(file, kind="parquet", compression=None)
-    if fault := inspect_parquet(found, text_field):
+def _table_kind(head: bytes, named: NamedKind | None, form: Format) -> Kind | None:
+    """Tell whether a file is to be read as a table: it is one, or its name or the user says so."""
+    found: Kind | None = next((kind for kind, magics in _TABLES.items() if head.startswith(magics)), None)
+    if found and form not in {"auto", found}:
+        raise Refusal(f"{_TABLE_NAMES[found]}; --format {form} reads none", foreign=True)
+    said: Kind | None = next((kind for kind in _TABLES if kind == (named if form == "auto" else form)), None)
+    return found or said
+
+
+def _table_file(file: SourceFile, head: bytes, kind: Kind, text_field: str) -> SourceFile:
+    if file.compression and head.startswith(_TABLES[kind]):
+        raise Refusal(f"{_TABLE_NAMES[kind]} compressed with {file.compression}; decompress it first")
+    found = replace(file, kind=kind, compression=None)
+    inspect_table = inspect_parquet if kind == "parquet" else inspect_arrow
+    if fault := inspect_table(found, text_field):
         raise Refusal(fault)
     return found
 

@@ -15,6 +15,7 @@ from headrace.sources.content import Format, Refusal, inspect
 from headrace.sources.files import SourceFile, SourceShard, group_into_shards, kind_of_name, label, split_compression
 from headrace.sources.lines import split_field
 from headrace.sources.listing import expand, has_wildcards, list_folder, literal_prefix
+from headrace.sources.saved import STATE_NAME, saved_files
 
 __all__ = ["Discovery", "SourceFile", "SourceShard", "discover"]
 
@@ -52,9 +53,10 @@ def discover(
     """List the input files and look at the start of each.
 
     In a folder the name selects: `.jsonl`, `.ndjson`, `.json` (if its first line holds the text field), `.txt`,
-    `.parquet`, with or without `.gz`, `.zst`, `.bz2`, `.xz`, in any case; hidden files and folders are left out. A file
+    `.parquet`, `.arrow`, with or without `.gz`, `.zst`, `.bz2`, `.xz`, in any case; hidden files and folders are left out. A file
     that is named, matched by a pattern of `inputs`, or by `include`, is always read. The content decides how a file is
-    compressed, and whether it is Parquet.
+    compressed, and whether it is Parquet or Arrow. In a folder that Hugging Face `save_to_disk` wrote, the Arrow files are
+    those that its `state.json` names, in its order.
 
     Args:
         inputs: files, folders (read with all below them), and patterns (`*`, `**`, `?`, `[...]`). A path that exists is
@@ -63,13 +65,13 @@ def discover(
             formats select, in folders, the names of their own kind.
         include: patterns that select the files of folders instead, matched (case-sensitive, `*` matches `/` too)
             with the name and with the path below the folder.
-        text_field: looked for in `.json` files of folders, and in Parquet; see `read_jsonl` and `read_parquet`.
+        text_field: looked for in `.json` files of folders, in Parquet and in Arrow; see `read_jsonl` and `read_parquet`.
         allow_duplicates: accept `a.jsonl` beside `a.jsonl.gz`.
 
     Raises:
         SourceNotFoundError: a path, a match or an input file in a folder is missing, and nothing else is wrong.
         SourceError: anything else is wrong; `problems` lists all of it.
-        MissingExtraError: a file is Parquet, and pyarrow is not installed.
+        MissingExtraError: a file is Parquet or Arrow, and pyarrow is not installed.
     """
     if format not in get_args(Format):
         raise SourceError(f"wanted a format of {', '.join(get_args(Format))}, got {format!r}")
@@ -157,13 +159,34 @@ class _Search:
         ]
         for folder, reason in listing.problems:
             self.refuse(index, os.path.join(given, folder) if folder else given, reason)  # noqa: PTH118 -- as above
-        for relative in listing.files:
+        saved = {} if self._include else self._saved(index, given, path, listing.files)
+        for relative in _in_saved_order(listing.files, saved):
+            folder, _, name = relative.rpartition("/")
             why_not = self._why_left_out(relative)
+            if not why_not and name.endswith(".arrow") and name not in saved.get(folder, [name]):
+                why_not = f"not among the files that {STATE_NAME} names"
             if why_not:
                 self.skipped.append(_LeftOut(index, f"{path}/{relative}", why_not))
             else:
                 place = os.path.join(given, relative)  # noqa: PTH118 -- as above
                 self.candidates.append(_Candidate(index, f"{path}/{relative}", place, chosen=bool(self._include)))
+
+    def _saved(self, index: int, given: str, path: str, files: list[str]) -> dict[str, list[str]]:
+        """Names of the files of each saved data set, by its folder below `path`."""
+        saved: dict[str, list[str]] = {}
+        present = set(files)
+        for relative in files:
+            folder, _, name = relative.rpartition("/")
+            names = saved_files(f"{path}/{folder}") if name == STATE_NAME else None
+            if isinstance(names, str):
+                self.refuse(index, os.path.join(given, folder), names)  # noqa: PTH118 -- as above
+            elif names is not None:
+                saved[folder] = names
+                for missing in names:
+                    if f"{folder}/{missing}".lstrip("/") not in present:
+                        place = os.path.join(given, folder, missing)  # noqa: PTH118 -- as above
+                        self.refuse(index, place, f"{STATE_NAME} names it, but it does not exist", missing=True)
+        return saved
 
     def _why_left_out(self, relative: str) -> str | None:
         name = relative.rpartition("/")[2]
@@ -256,6 +279,19 @@ class _Selection:
 
     def _label(self, path: str) -> str:
         return label(path.removeprefix(self._root).lstrip("/") or ".")
+
+
+def _in_saved_order(files: list[str], saved: dict[str, list[str]]) -> list[str]:
+    """The same files, those of saved data sets in their own order, at the places that they have together."""
+    if not saved:
+        return files
+    ordered = {folder: iter([f"{folder}/{name}".lstrip("/") for name in names]) for folder, names in saved.items()}
+    present = set(files)
+    named = {f"{folder}/{name}".lstrip("/") for folder, names in saved.items() for name in names}
+    return [
+        next(other for other in ordered[file.rpartition("/")[0]] if other in present) if file in named else file
+        for file in files
+    ]
 
 
 def _why_absent(path: str) -> str:

@@ -16,9 +16,9 @@ __all__ = [
     "label",
 ]
 
-Kind = Literal["jsonl", "text", "parquet"]
+Kind = Literal["jsonl", "text", "parquet", "arrow"]
 Compression = Literal["gzip", "zstd", "bz2", "xz"]
-NamedKind = Literal["jsonl", "json", "text", "parquet"]
+NamedKind = Literal["jsonl", "json", "text", "parquet", "arrow"]
 
 SUFFIXES: dict[str, NamedKind] = {
     ".jsonl": "jsonl",
@@ -26,6 +26,7 @@ SUFFIXES: dict[str, NamedKind] = {
     ".json": "json",
     ".txt": "text",
     ".parquet": "parquet",
+    ".arrow": "arrow",
 }
 COMPRESSED_SUFFIXES: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from headrace.sources.arrow import read_arrow
 from headrace.sources.documents import BadInput, DocumentBatch
 from headrace.sources.files import SourceShard
 from headrace.sources.jsonl import read_jsonl
@@ -10,6 +11,8 @@ from headrace.sources.rawfile import Observer
 from headrace.sources.text import read_text
 
 __all__ = ["read_shard"]
+
+_READERS = {"jsonl": read_jsonl, "parquet": read_parquet, "arrow": read_arrow}
 
 
 def read_shard(
@@ -32,7 +35,7 @@ def read_shard(
         yield from read_text(shard.files, on_bad_input=on_bad_input, keep_empty=keep_empty, observe=observe)
         return
     for index, file in enumerate(shard.files):
-        read = read_parquet if file.kind == "parquet" else read_jsonl
+        read = _READERS[file.kind]
         yield from read(
             file,
             text_field=text_field,

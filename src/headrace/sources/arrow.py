@@ -1,0 +1,106 @@
+"""Arrow files and streams: one document a row, the text in one of the columns. Needs the extra `parquet`."""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.sources.columns import ColumnReader, column_fault, load_pyarrow, steps_of, told_as_damage
+from headrace.sources.documents import MOST_DROPS, BadInput, BatchBuilder, DocumentBatch
+from headrace.sources.files import SourceFile
+from headrace.sources.lines import split_field
+from headrace.sources.random_access import PlacedReads, follow, follow_to_end
+from headrace.sources.rawfile import Observer, RawFile, open_raw
+
+__all__ = ["ARROW_MAGICS", "inspect_arrow", "read_arrow"]
+
+_FILE_MAGIC = b"ARROW1"
+_STREAM_MAGIC = b"\xff\xff\xff\xff"
+_STREAM_END = _STREAM_MAGIC + bytes(4)
+ARROW_MAGICS = (_FILE_MAGIC, _STREAM_MAGIC)
+"""How the file format and the stream format begin."""
+
+BATCH_BYTES = 4 * 1024 * 1024
+"""Bytes of text after which a batch is delivered."""
+
+
+def inspect_arrow(file: SourceFile, text_field: str) -> str | None:
+    """Look at a file's schema and say why it cannot be read, or return None where it can.
+
+    Raises:
+        DamagedFileError: it is cut or damaged, or cannot be opened.
+        MissingExtraError: pyarrow is not installed.
+    """
+    with open_raw(file) as raw, _opened(raw, PlacedReads(raw)) as arrow:
+        return column_fault(arrow.schema, text_field)
+
+
+def read_arrow(
+    file: SourceFile,
+    *,
+    text_field: str = "text",
+    on_bad_input: BadInput | str = BadInput.ERROR,
+    keep_empty: bool = False,
+    file_index: int = 0,
+    batch_bytes: int = BATCH_BYTES,
+    observe: Observer | None = None,
+) -> Iterator[DocumentBatch]:
+    """Yield the documents of one file, in order, as batches; arguments, rows and errors are those of `read_parquet`.
+
+    Memory is bounded by the largest record batch of the file: of its text column in the file format, of all columns in
+    the stream format.
+    """
+    builder = BatchBuilder()
+    reader = ColumnReader(
+        file.label, file_index, text_field, BadInput(on_bad_input), keep_empty=keep_empty, builder=builder
+    )
+    consumed = read = 0
+    with open_raw(file, observe) as raw:
+        place = PlacedReads(raw)
+        for _ in _pieces(raw, place, text_field, reader):
+            faulty = bool(builder.drops or builder.replaced) and read + builder.stream_bytes <= batch_bytes
+            if faulty or builder.stream_bytes >= batch_bytes or len(builder.drops) >= MOST_DROPS:
+                follow(raw, place.tell(), file.size)
+                read += builder.stream_bytes
+                yield builder.take(raw.consumed - consumed)
+                consumed = raw.consumed
+        follow_to_end(raw)
+        if builder.texts or builder.drops or raw.consumed > consumed:
+            yield builder.take(raw.consumed - consumed)
+
+
+def _pieces(raw: RawFile, place: PlacedReads, text_field: str, reader: ColumnReader) -> Iterator[None]:
+    with _opened(raw, place) as arrow:
+        if fault := column_fault(arrow.schema, text_field):
+            raise raw.damaged(fault)
+        column: int = arrow.schema.get_field_index(split_field(text_field)[0])
+    with _opened(raw, place, column) as arrow:
+        yield from steps_of(raw, "Arrow data", _steps(arrow, reader))
+
+
+def _steps(arrow: Any, reader: ColumnReader) -> Iterator[None]:  # noqa: ANN401  # no types
+    if hasattr(arrow, "num_record_batches"):
+        for number in range(arrow.num_record_batches):
+            yield from reader.pieces(arrow.get_batch(number))
+    else:
+        for batch in arrow:
+            yield from reader.pieces(batch)
+
+
+@contextmanager
+def _opened(raw: RawFile, place: PlacedReads, column: int | None = None) -> Generator[Any]:
+    """Open a file or stream with pyarrow; with a column, only that one is read."""
+    pa = load_pyarrow(f"{raw.file.label}: an Arrow file")
+    head = raw.read_at(0, len(_FILE_MAGIC))
+    stream = head.startswith(_STREAM_MAGIC)
+    if not stream and head != _FILE_MAGIC:
+        raise raw.damaged("no Arrow file: it begins neither as the file format nor as the stream format does")
+    # Without its end, a stream that was cut between two messages looks whole.
+    if stream and raw.read_at(max(raw.file.size - len(_STREAM_END), 0), len(_STREAM_END)) != _STREAM_END:
+        raise raw.damaged("cut or damaged Arrow stream: it does not end with the mark of the end; fetch the file again")
+    place.seek(0)
+    with told_as_damage(raw, "Arrow data"):
+        open_it = pa.ipc.open_stream if stream else pa.ipc.open_file
+        options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=None if column is None else [column])
+        opened = open_it(pa.PythonFile(place, mode="r"), options=options)
+    with opened:
+        yield opened

@@ -1,6 +1,7 @@
 """Write `docs/cli.md` from the commands themselves. Usage: make_cli_reference.py [--check]."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from click import Context, Parameter
@@ -21,14 +22,20 @@ def reference() -> str:
     """The reference as Markdown."""
     group = typer_main.get_command(app)
     assert isinstance(group, TyperGroup)  # noqa: S101  # several commands make a group
-    parts = [HEADER]
+    return "\n".join([HEADER, *_sections("headrace", group)])
+
+
+def _sections(prefix: str, group: TyperGroup) -> Iterator[str]:
     for name, command in group.commands.items():
-        context = Context(command, info_name=f"headrace {name}")
+        called = f"{prefix} {name}"
+        if isinstance(command, TyperGroup):
+            yield from _sections(called, command)
+            continue
+        context = Context(command, info_name=called)
         usage = " ".join(command.collect_usage_pieces(context))
         rows = [_row(parameter, context) for parameter in command.get_params(context)]
         table = "\n".join(["| | |", "|---|---|", *rows])
-        parts.append(f"## headrace {name}\n\n```\nheadrace {name} {usage}\n```\n\n{_prose(command.help)}\n\n{table}\n")
-    return "\n".join(parts)
+        yield f"## {called}\n\n```\n{called} {usage}\n```\n\n{_prose(command.help)}\n\n{table}\n"
 
 
 def _prose(text: str | None) -> str:

@@ -39,6 +39,8 @@ def test_the_readme_s_commands_parse(line):
     """Each command line of the README has known options and the arguments it needs."""
     name, *arguments = shlex.split(line)
     command = get_command(app).commands[name]
+    if hasattr(command, "commands"):
+        command, arguments = command.commands[arguments[0]], arguments[1:]
     if "--help" not in arguments:
         command.make_context(name, arguments)
 

@@ -13,6 +13,7 @@ from headrace.cli.build import build
 from headrace.cli.read import info, show, verify
 from headrace.cli.status import status
 from headrace.cli.terminal import print_error
+from headrace.cli.tokenizer import app as tokenizer
 from headrace.errors import HeadraceError
 
 __all__ = ["app", "run"]
@@ -47,6 +48,7 @@ app.command()(verify)
 app.command()(info)
 app.command()(show)
 app.command()(status)
+app.add_typer(tokenizer, name="tokenizer")
 
 
 def run() -> None:

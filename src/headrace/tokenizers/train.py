@@ -160,6 +160,8 @@ def _targets(output: Path, *, overwrite: bool, config: bytes) -> tuple[Path, byt
     path = output if output.suffix == ".json" and not output.is_dir() else output / "tokenizer.json"
     if path.name == CONFIG_NAME:
         raise TokenizerError(f"{CONFIG_NAME} is what the file beside a tokenizer is called; choose another name")
+    if path.parent.exists() and not path.parent.is_dir():
+        raise TokenizerError(f"{path.parent} is a file; wanted a name that ends in .json, or a folder")
     beside = path.with_name(CONFIG_NAME)
     there = [path] if path.exists() else []
     if beside.exists() and beside.read_bytes() != config:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import tokenizers as hf
 
-from headrace.errors import OutputExistsError, SourceNotFoundError, TokenizerError
+from headrace.errors import OutputExistsError, SourceError, SourceNotFoundError, TokenizerError
 from headrace.tokenizers.bpe_file import byte_level_bpe
 from headrace.tokenizers.bpe_trainer import train_merges
 from headrace.tokenizers.load import load_tokenizer, resolve_boundary
@@ -154,7 +154,8 @@ def test_bad_documents_are_left_out_and_counted(tmp_path):
     assert (clean.documents, report.documents, report.text_bytes) == (2, 2, 37)
     assert (clean.dropped, sum(report.dropped.values()), report.dropped["not an object"]) == ({}, 5, 1)
     assert report.places[0].startswith("all.jsonl:2: not an object")
-    assert len(report.places) == 5
+    assert report.dropped["empty"] == 1
+    assert len(report.places) == 4  # an empty document is no fault
     assert (tmp_path / "report.json").read_bytes() == (tmp_path / "clean.json").read_bytes()
 
 
@@ -207,6 +208,7 @@ def test_sources_without_documents(tmp_path):
     """No file, no document and none that can be used are told apart, and nothing is written."""
     (tmp_path / "empty.jsonl").write_bytes(b"")
     (tmp_path / "bad.jsonl").write_bytes(b'{"body": "x"}\n')
+    (tmp_path / "wide.jsonl").write_text('{"text": "\\u4e2d"}\n')
     for name, message in (
         ("none.jsonl", "does not exist"),
         ("empty.jsonl", "no documents"),
@@ -214,9 +216,11 @@ def test_sources_without_documents(tmp_path):
     ):
         with pytest.raises(SourceNotFoundError, match=message):
             train_tokenizer(tmp_path / name, tmp_path / "out", vocab_size=300)
+    with pytest.raises(SourceError, match="2 bytes of text is too small"):
+        train_tokenizer(tmp_path / "wide.jsonl", tmp_path / "out", vocab_size=300, max_bytes=2)
     with pytest.raises(ValueError, match="name of the field"):
         train_tokenizer(tmp_path, tmp_path / "out", vocab_size=300, text_field="")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl", "empty.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl", "empty.jsonl", "wide.jsonl"]
 
 
 def test_nothing_is_overwritten_unasked(tmp_path):

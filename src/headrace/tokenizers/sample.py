@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from headrace.errors import SourceError, SourceNotFoundError
@@ -66,7 +67,7 @@ class TextSample:
         self.dropped = Counter[str]()
         """Documents left out, by reason."""
         self.places: list[str] = []
-        """Place and reason of the first of them."""
+        """Place and reason of the first of them, empty ones aside: those are no fault."""
 
     def read(self) -> Iterator[SampledTexts]:
         """Yield the sample; once.
@@ -106,10 +107,13 @@ class TextSample:
 
     def _count_drops(self, batch: DocumentBatch) -> None:
         self.dropped.update(drop.reason for drop in batch.drops)
-        self.places += map(str, batch.drops[: _MOST_PLACES - len(self.places)])
+        faults = (str(drop) for drop in batch.drops if drop.reason != "empty")
+        self.places += islice(faults, _MOST_PLACES - len(self.places))
 
     def _nothing(self) -> SourceError:
-        if not self.dropped:
+        if not self.complete:
+            return SourceError(f"a sample of {self._max_bytes} bytes of text is too small for any document")
+        if not self.places:
             return SourceNotFoundError("the sources hold no documents")
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.most_common(3))
         return SourceNotFoundError(f"the sources hold no usable documents: {reasons}. First of all: {self.places[0]}")

@@ -14,7 +14,7 @@ import pytest
 import headrace
 
 COMMAND = [sys.executable, "-P", "-m", "headrace", "build"]
-OPTIONS = ["--chunk-tokens", "1000", "--shard-tokens", "150000", "--live", "--workers"]
+OPTIONS = ["--chunk-tokens", "1000", "--shard-tokens", "100000", "--live", "--workers"]
 PATIENCE = 60
 """Seconds."""
 
@@ -24,7 +24,7 @@ def inputs(tmp_path_factory):
     """Four files of documents, of which one has none and one is large."""
     folder = tmp_path_factory.mktemp("inputs")
     random = np.random.default_rng(71)
-    for name, count in (("a", 2000), ("b", 0), ("c", 12_000), ("d", 3000)):
+    for name, count in (("a", 1500), ("b", 0), ("c", 8000), ("d", 2000)):
         with (folder / f"{name}.jsonl").open("w") as file:
             for number, length in enumerate(random.integers(1, 200, count).tolist()):
                 file.write(json.dumps({"text": f"{name}{number} " + chr(97 + number % 26) * length}) + "\n")
@@ -101,11 +101,12 @@ class Follower:
         assert [report.status for report in self.corpus.verify()] == ["ok"] * len(self.corpus.entries)
 
 
-def wait_until_announced(folder):
+def wait_until_announced(folder, process):
     """Until a build has begun, the corpus that is there is a finished one."""
     deadline = time.monotonic() + PATIENCE
     while not (folder / "building.json").exists():
         assert time.monotonic() < deadline
+        assert process.poll() is None, process.stderr.read().decode()
 
 
 def is_finished(corpus):
@@ -164,7 +165,7 @@ def test_appending_and_overwriting(tmp_path, inputs, line):
     follower = Follower(folder, line, base=len(base))
     rest = [inputs / f"{name}.jsonl" for name in "cd"]
     with building(*rest, "-o", folder, "--append", *OPTIONS, "2") as process:
-        wait_until_announced(folder)
+        wait_until_announced(folder, process)
         follower.wait_for(lambda corpus: len(corpus) > len(base), process)
         assert headrace.open(folder, version=base.fingerprint)[:].tolist() == tokens[: len(base)].tolist()
         follower.wait_for(is_finished, process)
@@ -173,7 +174,7 @@ def test_appending_and_overwriting(tmp_path, inputs, line):
     assert base[:].tolist() == headrace.open(folder, version=base.fingerprint)[:].tolist()
     again = Follower(folder, line)
     with building(inputs, "-o", folder, "--overwrite", *OPTIONS, "2") as process:
-        wait_until_announced(folder)
+        wait_until_announced(folder, process)
         again.wait_for(is_finished, process)
         assert process.wait() == 0
     again.check_end()
@@ -187,7 +188,7 @@ def test_a_build_in_this_process(tmp_path, inputs, line):
         tmp_path / "corpus",
         workers=1,
         chunk_tokens=1000,
-        shard_tokens=150_000,
+        shard_tokens=100_000,
         on_event=lambda _: follower.look(),
     )
     follower.look()

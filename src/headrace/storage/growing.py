@@ -214,6 +214,8 @@ def _open(path: Path) -> h5py.File:
     except FileNotFoundError as error:
         raise MissingShardError(f"{path}: no such file") from error
     except OSError as error:
+        if not path.exists():  # it was renamed while HDF5 opened it
+            raise MissingShardError(f"{path}: no such file") from error
         raise CorruptShardError(f"{path}: HDF5 cannot open it: {error}") from error
     if handle is None:
         raise _given_up(path)

@@ -1,10 +1,15 @@
 """`headrace tokenizer`: from one's own text to a corpus and back, and what a user may get wrong."""
 
+import inspect
 import json
+import random
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import tokenizers as hf
 
@@ -213,3 +218,38 @@ def test_nothing_is_overwritten_unasked(headrace, own, source):
     report = json.loads(headrace(*command, "--overwrite", "--json").out)
     assert (report["vocab_size"], report["documents"], report["dropped"]) == (400, 202, {"not an object": 1})
     assert (own / "tokenizer.json").read_bytes() == before
+
+
+def test_the_library_has_what_the_commands_have():
+    """`train_tokenizer` and `compare_tokenizers` take the options of their commands, with the same defaults."""
+    from headrace.cli import tokenizer as commands
+    from headrace.tokenizers.compare import compare_tokenizers
+    from headrace.tokenizers.train import train_tokenizer
+
+    pairs = ((commands.train, train_tokenizer), (commands.compare, compare_tokenizers))
+    for command, function in pairs:
+        options, library = (inspect.signature(one).parameters for one in (command, function))
+        wanted = {name: p.default for name, p in options.items() if name not in {"json_object", "max_reported"}}
+        found = {name: p.default for name, p in library.items() if name != "on_event"}
+        wanted |= {name: () for name in ("special", "sources") if wanted.get(name, ...) is None}
+        assert wanted == found
+
+
+def test_interrupted(tmp_path):
+    """^C while the trainer works ends it too: exit code 130, one line, nothing written, no process left."""
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=12)) for _ in range(300_000)]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": " ".join(words)}) + "\n")
+    command = [*COMMAND, "train", tmp_path / "a.jsonl", "-o", tmp_path / "out", "--vocab-size", "1000000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        trainers: list[psutil.Process] = []
+        deadline = time.monotonic() + 60
+        while not trainers and time.monotonic() < deadline:
+            time.sleep(0.05)
+            trainers = psutil.Process(process.pid).children()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert len(trainers) == 1
+    assert (process.returncode, out, err) == (130, b"", b"headrace: interrupted\n")
+    assert psutil.wait_procs(trainers, timeout=10)[1] == []
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]

@@ -227,8 +227,6 @@ REFUSED = {
     "zip.jsonl": (b"PK\x03\x04" + bytes(60), "a zip archive"),
     "parquet.jsonl": (b"PAR1" + bytes(60), "Parquet"),
     "hdf5.jsonl": (b"\x89HDF\r\n\x1a\n" + bytes(60), "an HDF5 file"),
-    "array.jsonl": (b"[" + GOOD.replace(b"\n", b",\n") + b"{}]", "a JSON array"),
-    "array.json": (b'[{"text": "a"}]', "a JSON array"),
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from headrace.errors import SourceError
 from headrace.sources import Drop, SourceFile, SourceShard
+from headrace.sources.array import first_elements
 from headrace.sources.compressed import open_stream
 from headrace.sources.lines import split_field
 from headrace.sources.utf8 import BOM
@@ -45,6 +46,8 @@ def fields_hint(shard: SourceShard, drops: Sequence[Drop]) -> str:
 
 
 def _first_lines(file: SourceFile) -> list[bytes]:
+    if file.kind == "array":
+        return first_elements(file, _LINES)
     head = b""
     try:
         with open_stream(file, buffer_bytes=_PIECE) as stream:

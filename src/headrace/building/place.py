@@ -4,6 +4,8 @@ from headrace.sources import DocumentBatch, SourceShard
 
 __all__ = ["place_after", "place_of", "start_of"]
 
+_UNITS = {"parquet": "row", "arrow": "row", "array": "element"}
+
 
 def start_of(shard: SourceShard) -> str:
     """Before the first documents are there."""
@@ -31,4 +33,4 @@ def place_after(batch: DocumentBatch, shard: SourceShard) -> str:
 
 
 def _unit(shard: SourceShard) -> str:
-    return "row" if shard.files[0].kind in {"parquet", "arrow"} else "line"
+    return _UNITS.get(shard.files[0].kind, "line")

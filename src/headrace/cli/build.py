@@ -84,7 +84,7 @@ def build(
 ) -> None:
     """Tokenize documents into a verified, sharded corpus.
 
-    Reads JSON lines (one document a line) and text files (one document a file), plain or compressed; Parquet and
+    Reads JSON lines (one document a line), JSON arrays and text files (one document a file), plain or compressed; Parquet and
     Arrow (one document a row), and folders that Hugging Face save_to_disk wrote. Nothing appears under shards.json before
     all of it is whole. After a failure, a kill or ^C the same command goes on from what is finished.
     """

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from headrace.errors import Problem, SourceError, SourceNotFoundError
+from headrace.sources.array import first_elements
 from headrace.sources.arrow import ARROW_MAGICS, inspect_arrow
 from headrace.sources.compressed import compression_of, open_stream
 from headrace.sources.documents import BadInput
@@ -38,7 +39,6 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
 _TABLES: dict[Kind, tuple[bytes, ...]] = {"parquet": (PARQUET_MAGIC,), "arrow": ARROW_MAGICS}
 _TABLE_NAMES: dict[Kind, str] = {"parquet": "a Parquet file", "arrow": "an Arrow file"}
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
-_ARRAY_REASON = "a JSON array; wanted one JSON object a line"
 _SPECIAL: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISFIFO, "a FIFO"),
     (stat.S_ISSOCK, "a socket"),
@@ -91,11 +91,11 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, text_field: st
             _refuse_wrong_suffix(path)
         if table := _table_kind(head, named, form):
             return _table_file(file, head, table, text_field)
-        if named == "json" and not chosen and form != "text":
-            _refuse_without_field(file, text_field)
         kind = _kind(file, named, form)
-        if kind == "jsonl" and head.removeprefix(BOM).lstrip().startswith(b"["):
-            _refuse_array(file)
+        if kind == "jsonl" and head.removeprefix(BOM).lstrip().startswith(b"[") and _is_array(file):
+            kind = "array"
+        if named == "json" and not chosen and form != "text":
+            _refuse_without_field(file, kind, text_field)
     except SourceError as error:
         raise Refusal(error.summary.removeprefix(f"{shown}: ")) from error
     return SourceFile(file.path, shown, size, kind, compression)
@@ -120,7 +120,7 @@ def _table_file(file: SourceFile, head: bytes, kind: Kind, text_field: str) -> S
     return found
 
 
-def inspect_named(path: Path, *, kind: Kind) -> SourceFile:
+def inspect_named(path: Path, *, kind: Literal["jsonl", "text"]) -> SourceFile:
     """Look at one file that the caller named, to be read as `kind`.
 
     Raises:
@@ -128,11 +128,19 @@ def inspect_named(path: Path, *, kind: Kind) -> SourceFile:
         SourceError: it is no readable file, or something else than its kind.
     """
     try:
-        return inspect(str(path.absolute()), shown=label(path.name), form=kind, chosen=True, text_field="text")
+        return _require(
+            inspect(str(path.absolute()), shown=label(path.name), form=kind, chosen=True, text_field="text"), kind
+        )
     except Refusal as refusal:
         kind_of_error = SourceNotFoundError if refusal.missing else SourceError
         place = label(str(path)) + (f":{refusal.line}" if refusal.line else "")
         raise kind_of_error("cannot read the input:", problems=[Problem(place, refusal.reason)]) from refusal
+
+
+def _require(file: SourceFile, kind: Kind) -> SourceFile:
+    if file.kind != kind:
+        raise Refusal("a JSON array; wanted one JSON object a line", line=1)
+    return file
 
 
 def _size(path: str) -> int:
@@ -182,21 +190,22 @@ def _kind(file: SourceFile, named: NamedKind | None, form: Format) -> Kind:
     return "text" if named == "text" else "jsonl"
 
 
-def _refuse_without_field(file: SourceFile, text_field: str) -> None:
-    value = _parsed(_first_line(file)[0])
+def _refuse_without_field(file: SourceFile, kind: Kind, text_field: str) -> None:
+    first = b"".join(first_elements(file, 1)) if kind == "array" else _first_line(file)[0]
+    value = _parsed(first)
     for key in split_field(text_field):
         if not isinstance(value, dict) or key not in value:
-            raise Refusal(f"a .json file whose first line is no object with the field {text_field}", foreign=True)
+            what = "element" if kind == "array" else "line"
+            raise Refusal(f"a .json file whose first {what} is no object with the field {text_field}", foreign=True)
         value = value[key]
 
 
-def _refuse_array(file: SourceFile) -> None:
-    """Refuse one array over several lines, or on the only line; lines that are arrays, or none, are dropped one by one."""
+def _is_array(file: SourceFile) -> bool:
+    """Tell an array, over several lines or on the only line, from lines that are arrays, or none."""
     line, alone = _first_line(file)
     found = LineParser("text", BadInput.REPLACE, keep_empty=True).parse(line)[0]
     goes_on = isinstance(found, LineFault) and found.reason == ENDS_EARLY
-    if goes_on or (alone and isinstance(_parsed(line), list)):
-        raise Refusal(_ARRAY_REASON, line=1)
+    return goes_on or (alone and isinstance(_parsed(line), list))
 
 
 def _first_line(file: SourceFile) -> tuple[bytes, bool]:
@@ -213,6 +222,6 @@ def _first_line(file: SourceFile) -> tuple[bytes, bool]:
 
 def _parsed(line: bytes) -> object:
     try:
-        return JSON_DECODER.decode(line.decode())
+        return JSON_DECODER.decode(line.decode(errors="replace"))  # what is no UTF-8 is told where it is read
     except (ValueError, RecursionError):
         return None

@@ -52,11 +52,11 @@ def discover(
 ) -> Discovery:
     """List the input files and look at the start of each.
 
-    In a folder the name selects: `.jsonl`, `.ndjson`, `.json` (if its first line holds the text field), `.txt`,
-    `.parquet`, `.arrow`, with or without `.gz`, `.zst`, `.bz2`, `.xz`, in any case; hidden files and folders are left out. A file
-    that is named, matched by a pattern of `inputs`, or by `include`, is always read. The content decides how a file is
-    compressed, and whether it is Parquet or Arrow. In a folder that Hugging Face `save_to_disk` wrote, the Arrow files are
-    those that its `state.json` names, in its order.
+    In a folder the name selects: `.jsonl`, `.ndjson`, `.json` (if its first line, or the first element of its array,
+    holds the text field), `.txt`, `.parquet`, `.arrow`, with or without `.gz`, `.zst`, `.bz2`, `.xz`, in any case; hidden
+    files and folders are left out. A file that is named, matched by a pattern of `inputs`, or by `include`, is always read.
+    The content decides how a file is compressed, and whether it is Parquet, Arrow, or one JSON array. In a folder that
+    Hugging Face `save_to_disk` wrote, the Arrow files are those that its `state.json` names, in its order.
 
     Args:
         inputs: files, folders (read with all below them), and patterns (`*`, `**`, `?`, `[...]`). A path that exists is

@@ -16,7 +16,7 @@ __all__ = [
     "label",
 ]
 
-Kind = Literal["jsonl", "text", "parquet", "arrow"]
+Kind = Literal["jsonl", "array", "text", "parquet", "arrow"]
 Compression = Literal["gzip", "zstd", "bz2", "xz"]
 NamedKind = Literal["jsonl", "json", "text", "parquet", "arrow"]
 

@@ -1,16 +1,16 @@
 """JSON lines: one object a line, the text in one of its fields."""
 
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.sources.compressed import ByteStream, open_stream
 from headrace.sources.content import inspect_named
+from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES, FIRST_BLOCK_BYTES, fast_decoder
 from headrace.sources.documents import MOST_DROPS, WHOLE_FILE, BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.files import SourceFile
 from headrace.sources.lines import LineFault, LineParser, split_field
@@ -18,13 +18,6 @@ from headrace.sources.rawfile import Observer
 from headrace.sources.utf8 import BOM, first_invalid_utf8, wide_encoding
 
 __all__ = ["BATCH_BYTES", "BLOCK_BYTES", "JSONLSource", "read_jsonl"]
-
-BLOCK_BYTES = 256 * 1024
-"""Bytes parsed at a time; fits the second-level cache, and is a quarter faster than 2 MiB."""
-FIRST_BLOCK_BYTES = 64 * 1024
-"""Size of a file's first block, doubled with each up to `BLOCK_BYTES`: a wrong option is found out soon."""
-BATCH_BYTES = 4 * 1024 * 1024
-"""Decompressed bytes after which a batch is delivered; gigatoken is a tenth faster than with 1 MiB."""
 
 _LF, _CR, _OPEN, _CLOSE = b"\n\r{}"
 
@@ -145,7 +138,7 @@ class _BlockReader:
         self._file_index = file_index
         self._parser = parser
         self._builder = builder
-        self._decode = _fast_decoder(parser.field)
+        self._decode = fast_decoder(parser.field)
         self._row = 0
         self._offset = 0
         self._given_up = False
@@ -235,31 +228,3 @@ def _find_lines(block: bytes) -> _Lines:
     starts[:1] = 0
     starts[1:] = ends[:-1] + 1
     return _Lines(starts, ends)
-
-
-def _fast_decoder(text_field: str) -> Callable[[bytes], list[bytes] | None] | None:
-    """Return a function from a block of objects to their texts, or None where it refuses one of them.
-
-    None instead of a function where the parser cannot search for this field.
-    """
-    import msgspec  # noqa: PLC0415 -- heavy; only where JSON lines are read
-
-    path = split_field(text_field)
-    shape: Any = str
-    try:
-        for key in reversed(path):
-            shape = msgspec.defstruct("Line", [("value", shape)], rename={"value": key}, gc=False)
-    except ValueError:  # a key with a quote or a backslash in it
-        return None
-    decode_lines = msgspec.json.Decoder(shape).decode_lines
-    value = operator.attrgetter(".".join(["value"] * len(path)))
-
-    def decode(block: bytes) -> list[bytes] | None:
-        try:
-            if len(path) == 1:
-                return [line.value.encode() for line in decode_lines(block)]
-            return [value(line).encode() for line in decode_lines(block)]
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return None
-
-    return decode

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from headrace.sources.array import read_array
 from headrace.sources.arrow import read_arrow
 from headrace.sources.documents import BadInput, DocumentBatch
 from headrace.sources.files import SourceShard
@@ -12,7 +13,7 @@ from headrace.sources.text import read_text
 
 __all__ = ["read_shard"]
 
-_READERS = {"jsonl": read_jsonl, "parquet": read_parquet, "arrow": read_arrow}
+_READERS = {"jsonl": read_jsonl, "array": read_array, "parquet": read_parquet, "arrow": read_arrow}
 
 
 def read_shard(

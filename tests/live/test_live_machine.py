@@ -216,7 +216,7 @@ def run(stepped_build, published, **options):
 
 def test_any_order_of_things(stepped_build, published):
     """The machine, for some seconds."""
-    run(stepped_build, published, max_examples=15, stateful_step_count=25)
+    run(stepped_build, published, max_examples=10, stateful_step_count=20)
 
 
 @pytest.mark.extended

@@ -10,14 +10,18 @@ from headrace.errors import BoundaryError, TokenizerError
 from headrace.manifest import TokenizerRef
 from headrace.tokenizers.base import REF_NAME, BatchTokenizer, NamedTokens
 from headrace.tokenizers.bytes import Tokenizer
-from headrace.tokenizers.file_tokenizer import FileTokenizer
+from headrace.tokenizers.file_tokenizer import FileTokenizer, read_file
 from headrace.tokenizers.hub import fetch_tokenizer, looks_like_hub_name
+from headrace.tokenizers.ranks import looks_like_ranks
+from headrace.tokenizers.sentencepiece import SentencePieceTokenizer
+from headrace.tokenizers.sentencepiece_model import looks_like_model
+from headrace.tokenizers.tiktoken import TiktokenTokenizer
 from headrace.tokenizers.tokenizer_json import CONFIG_NAME, JsonTokenizer
 
 __all__ = ["load_from_corpus", "load_tokenizer", "resolve_bos", "resolve_boundary"]
 
 _MAX_LISTED = 20
-_KINDS: tuple[type[FileTokenizer], ...] = (JsonTokenizer,)
+_KINDS: tuple[type[FileTokenizer], ...] = (JsonTokenizer, TiktokenTokenizer, SentencePieceTokenizer)
 _LIBRARIES = {"hf": "tokenizers", **{kind.library: kind.library for kind in _KINDS}}
 """What may stand before a path, and which library then encodes."""
 
@@ -29,7 +33,7 @@ def load_tokenizer(
 
     Args:
         spec: `bytes`; a tokenizer.json or a folder that holds one; the name of a Hugging Face hub model; or a tokenizer,
-            which is returned as it is. What exists as a path is a path; a folder named `bytes` is `./bytes`. With `hf:`
+            which is returned as it is; a tiktoken file. What exists as a path is a path; a folder named `bytes` is `./bytes`. With `hf:`
             before it the `tokenizers` library encodes, which knows more kinds of models than gigatoken and is slower;
             so it does where gigatoken refuses a file.
         on_notice: told if gigatoken refuses it.
@@ -119,6 +123,12 @@ def _file_in(folder: Path) -> Path:
 
 
 def _open_file(path: Path) -> FileTokenizer:
+    """By its content: people call these files as they like."""
+    data = read_file(path)
+    if looks_like_ranks(data):
+        return TiktokenTokenizer(path)
+    if looks_like_model(data):
+        return SentencePieceTokenizer(path)
     return JsonTokenizer(path)
 
 

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 
 import h5py
 import numpy as np
@@ -230,6 +231,25 @@ def test_an_empty_partial_is_none(tmp_path, stepped_build):
     assert not corpus.refresh()
     assert len(corpus) == count
     assert len(headrace.open(tmp_path, live=True).documents) == 12
+
+
+def test_a_damaged_partial_ends_in_an_error(tmp_path, stepped_build):
+    """HDF5 alone would wait for ever for its writer to make it whole, and serve zeros for what was seen of it."""
+    build = stepped_build(tmp_path, DOCUMENTS)
+    build.finish(0)
+    build.write(1, 8)
+    corpus = headrace.open(tmp_path, live=True)
+    other = headrace.open(tmp_path, live=True)
+    path, first = tmp_path / build.open[1].path, corpus.entries[1].global_start
+    size = path.stat().st_size
+    os.truncate(path, 1500)
+    os.truncate(path, size)
+    begun = time.monotonic()
+    for ask in (corpus.refresh, lambda: other[first:], lambda: headrace.open(tmp_path, live=True)):
+        with pytest.raises((CorruptShardError, UnreadableShardError), match=r"\.partial"):
+            ask()
+    assert time.monotonic() - begun < 30
+    assert corpus[:first].tolist() == build.line[:first]
 
 
 def test_another_build_in_its_place(tmp_path, stepped_build):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.errors import ManifestError, MissingShardError
+from headrace.errors import CorruptShardError, ManifestError, MissingShardError
 from headrace.in_progress import JOURNAL, Building, OpenShard, read_finished, shard_name
 from headrace.manifest import NO_HASH, Manifest, ShardEntry
 from headrace.storage.extents import ExtentTable, ShardExtents
@@ -215,10 +215,15 @@ class LiveLineMaker:
     def _grown(self, path: Path, opened: OpenShard) -> "GrowingShard":
         from headrace.storage.growing import GrowingShard  # noqa: PLC0415  # imports h5py
 
-        if self._growing is not None and self._growing.path == path:
-            self._growing.refresh()
-        else:
-            self._growing = GrowingShard(path, shard_name(opened.index, opened.roll))
+        try:
+            if self._growing is not None and self._growing.path == path:
+                self._growing.refresh()
+            else:
+                self._growing = GrowingShard(path, shard_name(opened.index, opened.roll))
+        except CorruptShardError as error:
+            if path.exists():
+                raise
+            raise MissingShardError(f"{path}: was given up by its writer") from error
         return self._growing
 
     # -- the whole --------------------------------------------------------------------------------------------------

@@ -9,7 +9,17 @@ import headrace as library
 
 OPTIONS = {
     "build": {
-        *("--output", "-o", "--tokenizer", "--text-field", "--boundary", "--bos", "--workers", "--shard-tokens"),
+        *(
+            "--output",
+            "-o",
+            "--tokenizer",
+            "--text-field",
+            "--text-split",
+            "--boundary",
+            "--bos",
+            "--workers",
+            "--shard-tokens",
+        ),
         *("--chunk-tokens", "--max-document-tokens", "--format", "--include", "--on-bad-input", "--max-bad"),
         *("--keep-empty", "--allow-duplicates", "--validate", "--compression", "--append", "--overwrite", "--live"),
         *("--show-text", "--json", "--max-reported"),

@@ -187,6 +187,7 @@ def archive(kind: str) -> bytes:
         (b"LZIP\x01" + bytes(50), "compressed with lzip"),
         (gzip.compress(archive("zip")), "a zip archive"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",  # the archives hold the time
 )
 def test_archives_under_a_good_name(tmp_path: Path, data: bytes, reason: str) -> None:
     """What turns out to be no documents is left out of a folder, and listed; named, it is an error."""

@@ -21,7 +21,7 @@ from headrace.in_progress import BUILDING_NAME
 from headrace.sources import BadInput, Discovery, discover
 from headrace.sources.rawfile import DamagedFileError
 from headrace.storage.compression import parse_compression
-from headrace.tokenizers.base import BatchTokenizer
+from headrace.tokenizers.base import BatchTokenizer, TextEncoder
 from headrace.tokenizers.load import load_tokenizer, resolve_bos, resolve_boundary
 from headrace.verify import verify_path
 
@@ -32,8 +32,9 @@ def build(
     inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
     *,
-    tokenizer: str | os.PathLike[str] | BatchTokenizer = "bytes",
+    tokenizer: str | os.PathLike[str] | BatchTokenizer | TextEncoder = "bytes",
     text_field: str = "text",
+    text_split: str = "none",
     format: Literal["auto", "jsonl", "text", "parquet", "arrow"] = "auto",  # noqa: A002  # named as the command's option
     include: Sequence[str] = (),
     boundary: str | None = None,
@@ -65,6 +66,8 @@ def build(
         output: the corpus folder.
         tokenizer: `bytes`; a `tokenizer.json`, its folder or a hub name; or a tokenizer object.
         text_field: field or column that holds a document's text, dotted for a nested one.
+        text_split: where text files are cut into documents: `none` (a file is one), `blank-lines`, `line:TEXT` (lines that
+            are this text) or any other text (wherever it stands).
         format: how files are read; `auto` judges each.
         include: patterns that select files in folders.
         boundary: id or vocabulary entry that ends each document; by default the tokenizer's own end-of-text token.
@@ -119,14 +122,16 @@ def build(
         format=format,
         include=include,
         text_field=text_field,
+        text_split=text_split,
         allow_duplicates=allow_duplicates,
     )
     _tell_notices(found, on_event)
-    loaded = load_tokenizer(tokenizer)
+    loaded = load_tokenizer(tokenizer, on_notice=lambda text: on_event(Notice(kind="tokenizer", message=text)))
     options = ContentOptions(
         boundary_token_id=resolve_boundary(loaded, boundary),
         bos_token_id=resolve_bos(loaded, "auto") if bos else None,
         text_field=text_field,
+        text_split=text_split,
         chunk_tokens=chunk_tokens,
         shard_tokens=shard_tokens,
         max_document_tokens=max_document_tokens,

@@ -38,6 +38,8 @@ class ContentOptions:
 
     boundary_token_id: int
     text_field: str = "text"
+    text_split: str = "none"
+    """Where text files are cut; the reading goes by what `discover` wrote into each."""
     bos_token_id: int | None = None
     chunk_tokens: int = 65536
     shard_tokens: int | None = None

@@ -10,6 +10,7 @@ from headrace.errors import Problem
 from headrace.in_progress import Mode
 from headrace.manifest import Manifest, TokenizerRef
 from headrace.sources import BadInput, Discovery
+from headrace.sources.split import NO_SPLIT
 
 __all__ = ["BuildPlan", "PlannedSource", "manifest_options"]
 
@@ -130,8 +131,9 @@ def _called(tokenizer: TokenizerRef | None) -> str:
 
 
 def manifest_options(options: ContentOptions) -> dict[str, Any]:
-    """The options that decide the content, as `shards.json` keeps them."""
-    return {
+    """The options that decide the content, as `shards.json` keeps them: what came later only where it is used."""
+    later = {"text_split": options.text_split} if options.text_split != NO_SPLIT else {}
+    return later | {
         "bos_token_id": options.bos_token_id,
         "compression": options.compression,
         "keep_empty": options.keep_empty,

@@ -27,6 +27,13 @@ def build(
     text_field: Annotated[
         str, typer.Option(help="Field or column that holds the text; dotted for a nested one.")
     ] = "text",
+    text_split: Annotated[
+        str,
+        typer.Option(
+            metavar="none|blank-lines|line:TEXT|TEXT",
+            help="Cut text files at blank lines, at lines that are TEXT, or at TEXT wherever it stands.",
+        ),
+    ] = "none",
     boundary: Annotated[
         str | None,
         typer.Option(
@@ -99,6 +106,7 @@ def build(
             output,
             tokenizer=tokenizer,
             text_field=text_field,
+            text_split=text_split,
             format=format,
             include=include or (),
             boundary=boundary,

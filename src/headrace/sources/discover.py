@@ -6,7 +6,7 @@ The order is that of the inputs; inside a folder or a pattern, byte-wise by path
 import fnmatch
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -16,6 +16,7 @@ from headrace.sources.files import SourceFile, SourceShard, group_into_shards, k
 from headrace.sources.lines import split_field
 from headrace.sources.listing import expand, has_wildcards, list_folder, literal_prefix
 from headrace.sources.saved import STATE_NAME, saved_files
+from headrace.sources.split import NO_SPLIT, check_split
 
 __all__ = ["Discovery", "SourceFile", "SourceShard", "discover"]
 
@@ -48,6 +49,7 @@ def discover(
     format: Format = "auto",  # noqa: A002 -- named as the command's option
     include: Sequence[str] = (),
     text_field: str = "text",
+    text_split: str = NO_SPLIT,
     allow_duplicates: bool = False,
 ) -> Discovery:
     """List the input files and look at the start of each.
@@ -66,6 +68,8 @@ def discover(
         include: patterns that select the files of folders instead, matched (case-sensitive, `*` matches `/` too)
             with the name and with the path below the folder.
         text_field: looked for in `.json` files of folders, in Parquet and in Arrow; see `read_jsonl` and `read_parquet`.
+        text_split: where text files are cut into documents: `none` (a file is one), `blank-lines`, `line:TEXT` (lines that
+            are this text) or any other text (wherever it stands).
         allow_duplicates: accept `a.jsonl` beside `a.jsonl.gz`.
 
     Raises:
@@ -76,12 +80,13 @@ def discover(
     if format not in get_args(Format):
         raise SourceError(f"wanted a format of {', '.join(get_args(Format))}, got {format!r}")
     split_field(text_field)
+    check_split(text_split)
     search = _Search(format, tuple(include))
     for index, item in enumerate(inputs):
         search.add(index, os.fspath(item))
     if not inputs:
         raise SourceNotFoundError("no inputs: wanted at least one file, folder or pattern")
-    return _Selection(search, text_field).finish(
+    return _Selection(search, text_field, text_split).finish(
         [os.fspath(item) for item in inputs], allow_duplicates=allow_duplicates
     )
 
@@ -203,8 +208,9 @@ class _Search:
 class _Selection:
     """Looks into the candidates, and keeps those that can be read."""
 
-    def __init__(self, search: _Search, text_field: str) -> None:
+    def __init__(self, search: _Search, text_field: str, text_split: str) -> None:
         self._search = search
+        self._text_split = text_split
         self._text_field = text_field
         self._root = os.path.commonpath(search.roots) if search.roots else "/"
         self._files: list[SourceFile] = []
@@ -256,7 +262,7 @@ class _Selection:
                 candidate.input_index, candidate.place, refusal.reason, missing=refusal.missing, line=refusal.line
             )
         else:
-            self._files.append(file)
+            self._files.append(replace(file, split=self._text_split) if file.kind == "text" else file)
             self._search.answered.add(candidate.input_index)
         if identity:
             self._judged[identity] = shown

@@ -50,6 +50,8 @@ class SourceFile:
     kind: Kind
     compression: Compression | None
     """By content, whatever the name says."""
+    split: str = "none"
+    """Where a text file is cut into documents, see `split.check_split`."""
 
 
 @dataclass(frozen=True, slots=True)

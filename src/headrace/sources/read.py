@@ -9,6 +9,7 @@ from headrace.sources.files import SourceShard
 from headrace.sources.jsonl import read_jsonl
 from headrace.sources.parquet import read_parquet
 from headrace.sources.rawfile import Observer
+from headrace.sources.split import NO_SPLIT, read_split
 from headrace.sources.text import read_text
 
 __all__ = ["read_shard"]
@@ -32,6 +33,12 @@ def read_shard(
     Raises:
         SourceError: a file ends early, is damaged or has changed since it was listed.
     """
+    if shard.files[0].kind == "text" and shard.files[0].split != NO_SPLIT:
+        for index, file in enumerate(shard.files):
+            yield from read_split(
+                file, on_bad_input=on_bad_input, keep_empty=keep_empty, file_index=index, observe=observe
+            )
+        return
     if shard.files[0].kind == "text":
         yield from read_text(shard.files, on_bad_input=on_bad_input, keep_empty=keep_empty, observe=observe)
         return

@@ -1,0 +1,162 @@
+"""Text files cut into documents, at blank lines, lines of one wording, or a string."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.errors import SourceError
+from headrace.sources.compressed import ByteStream, open_stream
+from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES
+from headrace.sources.documents import MOST_DROPS, WHOLE_FILE, BadInput, BatchBuilder, DocumentBatch, Drop
+from headrace.sources.files import SourceFile
+from headrace.sources.rawfile import Observer
+from headrace.sources.utf8 import BOM, first_invalid_utf8, unmarked_wide_encoding, wide_encoding
+
+__all__ = ["BLANK_LINES", "NO_SPLIT", "check_split", "read_split"]
+
+NO_SPLIT, BLANK_LINES = "none", "blank-lines"
+_LINE = "line:"
+
+
+class _Piece(NamedTuple):
+    """A document as it lies in its file."""
+
+    text: bytes
+    row: int
+    byte: int
+
+
+def check_split(split: str) -> None:
+    """Raise SourceError where this is no way to cut texts."""
+    if not split.removeprefix(_LINE):
+        raise SourceError(
+            f"wanted none, blank-lines, line:TEXT (a line of this text alone) or any other text to cut at, got {split!r}"
+        )
+
+
+def read_split(
+    file: SourceFile,
+    *,
+    on_bad_input: BadInput | str = BadInput.ERROR,
+    keep_empty: bool = False,
+    file_index: int = 0,
+    block_bytes: int = BLOCK_BYTES,
+    batch_bytes: int = BATCH_BYTES,
+    observe: Observer | None = None,
+) -> Iterator[DocumentBatch]:
+    """Yield the documents of a text file that is cut as its `split` says; arguments and errors are those of `read_jsonl`.
+
+    `rows` are the lines on which documents begin, from 0, `offsets` their first bytes. Separators belong to no document. A
+    document between lines (`blank-lines`, `line:TEXT`) does not hold the end of its last line; one between strings is all
+    that lies between them. What is empty is dropped as `empty`, behind the last separator without a word. Memory is bounded
+    by `batch_bytes` and the longest document.
+    """
+    builder = BatchBuilder()
+    told = read = 0
+    replace = BadInput(on_bad_input) is BadInput.REPLACE
+    with open_stream(file, observe) as stream:
+        head = _read(stream, max(block_bytes, 4096))
+        encoding = wide_encoding(head) or unmarked_wide_encoding(head)
+        if encoding:
+            builder.drops.append(Drop(file.label, WHOLE_FILE, 0, f"invalid UTF-8 (the file is {encoding})"))
+            while stream.read(block_bytes):
+                pass
+        for piece in () if encoding else _pieces(_Bytes(stream, head, block_bytes), file.split):
+            _add(builder, piece, file, file_index, replace=replace, keep_empty=keep_empty)
+            faulty = bool(builder.drops or builder.replaced) and read + builder.stream_bytes <= batch_bytes
+            if faulty or builder.stream_bytes >= batch_bytes or len(builder.drops) >= MOST_DROPS:
+                read += builder.stream_bytes
+                yield builder.take(stream.consumed - told)
+                told = stream.consumed
+        if builder.texts or builder.drops or stream.consumed > told:
+            yield builder.take(stream.consumed - told)
+
+
+def _add(
+    builder: BatchBuilder, piece: _Piece, file: SourceFile, file_index: int, *, replace: bool, keep_empty: bool
+) -> None:
+    text = piece.text
+    builder.stream_bytes += len(text) + 1
+    invalid = first_invalid_utf8(text)
+    if invalid >= 0 and not replace:
+        builder.drops.append(Drop(file.label, piece.row, piece.byte + invalid, "invalid UTF-8"))
+        return
+    if not text and not keep_empty:
+        builder.drops.append(Drop(file.label, piece.row, piece.byte, "empty"))
+        return
+    if invalid >= 0:
+        text = text.decode(errors="replace").encode()
+        builder.replaced += 1
+    builder.add([text], np.array([piece.row], np.uint64), np.array([piece.byte], np.uint64), file_index)
+
+
+class _Bytes:
+    """A stream whose first bytes were read already; its byte order mark is left out."""
+
+    def __init__(self, stream: ByteStream, head: bytes, block_bytes: int) -> None:
+        self.start = len(BOM) if head.startswith(BOM) else 0
+        self._head = head[self.start :]
+        self._stream = stream
+        self._block_bytes = block_bytes
+
+    def read(self, waiting: int) -> bytes:
+        """Return as much as is waiting already, or a block; none at the end."""
+        data, self._head = self._head, b""
+        return data or _read(self._stream, max(self._block_bytes, waiting))
+
+
+def _read(stream: ByteStream, count: int) -> bytes:
+    parts: list[bytes] = []
+    while count > 0 and (part := stream.read(count)):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _pieces(source: _Bytes, split: str) -> Iterator[_Piece]:
+    if split == BLANK_LINES:
+        return _between_lines(source, None)
+    if split.startswith(_LINE):
+        return _between_lines(source, split.removeprefix(_LINE).encode())
+    return _between_strings(source, split.encode())
+
+
+def _between_strings(source: _Bytes, separator: bytes) -> Iterator[_Piece]:
+    data, byte, row = b"", source.start, 0
+    while more := source.read(len(data)):
+        *whole, data = (data + more).split(separator)
+        for text in whole:
+            yield _Piece(text, row, byte)
+            byte += len(text) + len(separator)
+            row += text.count(b"\n") + separator.count(b"\n")
+    if data:
+        yield _Piece(data, row, byte)
+
+
+def _between_lines(source: _Bytes, separator: bytes | None) -> Iterator[_Piece]:
+    """Cut at lines that are blank, or where a separator is given, that are it."""
+    lines: list[bytes] = []
+    """Of the document that is being read."""
+    start = byte = source.start
+    first = row = 0
+    rest = b""
+    while True:
+        more = source.read(len(rest))
+        *found, rest = (rest + more).split(b"\n")
+        if not more and rest:
+            found, rest = [rest], b""
+        for line in found:
+            if (not line.strip()) if separator is None else (line.removesuffix(b"\r") == separator):
+                if lines or separator is not None:
+                    yield _Piece(b"\n".join(lines).removesuffix(b"\r"), first, start)
+                lines = []
+                start, first = byte + len(line) + 1, row + 1
+            else:
+                lines.append(line)
+            byte += len(line) + 1
+            row += 1
+        if not more:
+            break
+    if lines:
+        yield _Piece(b"\n".join(lines).removesuffix(b"\r"), first, start)

@@ -156,7 +156,9 @@ def test_added_tokens_that_are_not_special_are_encoded(byte_level, added_token, 
     tokenizer.check([b"a    b<s>"])
 
 
-@pytest.mark.parametrize(("size", "dtype"), [(65_535, np.uint16), (65_536, np.uint16), (65_537, np.uint32)])
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(65_535, np.uint16), (65_536, np.uint16), (65_537, np.uint32), (151_936, np.uint32)]
+)
 def test_vocabulary_size_decides_the_dtype(byte_level, write_json, size, dtype):
     """65,536 ids fit uint16 exactly, one more does not; the highest id is encoded and decoded whole."""
     fillers = {f"<filler {token_id}>": token_id for token_id in range(256, size - 1)}

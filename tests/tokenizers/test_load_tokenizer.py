@@ -121,10 +121,10 @@ def test_a_path_that_is_not_there(tmp_path):
 
 def test_a_folder_without_a_tokenizer(tmp_path):
     """The error lists what is there instead."""
-    with pytest.raises(TokenizerError, match=r"holds no tokenizer\.json; it is empty"):
+    with pytest.raises(TokenizerError, match=r"holds no tokenizer\.json.*; it is empty"):
         load_tokenizer(tmp_path)
     (tmp_path / "vocab.json").touch()
-    with pytest.raises(TokenizerError, match=r"holds no tokenizer\.json; it holds vocab\.json"):
+    with pytest.raises(TokenizerError, match=r"holds no tokenizer\.json.*; it holds vocab\.json"):
         load_tokenizer(tmp_path)
 
 

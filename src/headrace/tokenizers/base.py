@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from headrace.errors import TokenIdError, TokenizerError
 from headrace.manifest import TokenizerRef, dtype_name_for
 
-__all__ = ["REF_NAME", "BatchTokenizer", "NamedTokens", "checked_ids", "encode_utf8", "joined_ids", "ref_file"]
+__all__ = [
+    "REF_NAME",
+    "BatchTokenizer",
+    "NamedTokens",
+    "TextEncoder",
+    "checked_ids",
+    "encode_utf8",
+    "joined_ids",
+    "ref_file",
+]
 
 REF_NAME = "headrace.json"
 """The file of a corpus' `tokenizer/` folder that holds its `TokenizerRef`."""
@@ -92,6 +101,19 @@ class BatchTokenizer(Protocol):
         Raises:
             TokenizerError: the first difference; the texts themselves are not shown.
         """
+        ...
+
+
+class TextEncoder(Protocol):
+    """The least that a tokenizer of the user's own has; `encode_batch` and `decode` are used where it has them."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Highest token id + 1."""
+        ...
+
+    def encode(self, text: str, /) -> Sequence[int]:
+        """Ids of a text, depending on the text alone, without BOS or EOS."""
         ...
 
 

@@ -4,14 +4,15 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from headrace.errors import BoundaryError, TokenizerError
 from headrace.manifest import TokenizerRef
-from headrace.tokenizers.base import REF_NAME, BatchTokenizer, NamedTokens
+from headrace.tokenizers.base import REF_NAME, BatchTokenizer, NamedTokens, TextEncoder
 from headrace.tokenizers.bytes import Tokenizer
 from headrace.tokenizers.file_tokenizer import FileTokenizer, read_file
 from headrace.tokenizers.hub import fetch_tokenizer, looks_like_hub_name
+from headrace.tokenizers.own import OwnTokenizer
 from headrace.tokenizers.ranks import looks_like_ranks
 from headrace.tokenizers.sentencepiece import SentencePieceTokenizer
 from headrace.tokenizers.sentencepiece_model import looks_like_model
@@ -27,24 +28,26 @@ _LIBRARIES = {"hf": "tokenizers", **{kind.library: kind.library for kind in _KIN
 
 
 def load_tokenizer(
-    spec: str | os.PathLike[str] | BatchTokenizer = "bytes", *, on_notice: Callable[[str], None] | None = None
+    spec: str | os.PathLike[str] | BatchTokenizer | TextEncoder = "bytes",
+    *,
+    on_notice: Callable[[str], None] | None = None,
 ) -> BatchTokenizer:
     """Load a tokenizer that encodes.
 
     Args:
-        spec: `bytes`; a tokenizer.json or a folder that holds one; the name of a Hugging Face hub model; or a tokenizer,
-            which is returned as it is; a tiktoken file. What exists as a path is a path; a folder named `bytes` is `./bytes`. With `hf:`
-            before it the `tokenizers` library encodes, which knows more kinds of models than gigatoken and is slower;
-            so it does where gigatoken refuses a file.
+        spec: `bytes`; a tokenizer.json, tiktoken file or sentencepiece model, whatever its name, or a folder that holds
+            one under its usual name; the name of a Hugging Face hub model; or a tokenizer: a `BatchTokenizer` is
+            returned as it is, another object becomes an `OwnTokenizer`. What exists as a path is a path; a folder named
+            `bytes` is `./bytes`. With `hf:`, `tiktoken:` or `sentencepiece:` before a path that library encodes: it runs
+            more kinds of models than gigatoken, and is slower. It also does where gigatoken refuses the file.
         on_notice: told if gigatoken refuses it.
 
     Raises:
         TokenizerError: nothing there, nothing that can be read as a tokenizer, or one that is not supported.
+        MissingExtraError: a tiktoken file or sentencepiece model without its library.
     """
     if not isinstance(spec, (str, os.PathLike)):
-        if not callable(getattr(spec, "encode_documents", None)):
-            raise TokenizerError(f"wanted a path, a name or a tokenizer, found {type(spec).__name__}")
-        return spec
+        return cast("BatchTokenizer", spec) if callable(getattr(spec, "encode_documents", None)) else OwnTokenizer(spec)
     if spec == "bytes":
         return Tokenizer()
     tokenizer = _open(spec)
@@ -104,8 +107,8 @@ def _open(spec: str | os.PathLike[str]) -> BatchTokenizer:
         if looks_like_hub_name(spec):
             return JsonTokenizer(fetch_tokenizer(spec), name=spec)
     raise TokenizerError(
-        f"there is no tokenizer at {path}; wanted bytes, a tokenizer.json, a folder that holds one, or the name of a "
-        "Hugging Face hub model"
+        f"there is no tokenizer at {path}; wanted bytes, a tokenizer.json, a tiktoken file, a sentencepiece model, a folder "
+        "that holds one, or the name of a Hugging Face hub model"
     )
 
 
@@ -119,7 +122,9 @@ def _file_in(folder: Path) -> Path:
     for kind in _KINDS:
         if (folder / kind.usual_name).is_file():
             return folder / kind.usual_name
-    raise TokenizerError(f"{folder} holds no tokenizer.json; {_what_is_there(folder)}")
+    raise TokenizerError(
+        f"{folder} holds no tokenizer.json, tokenizer.tiktoken or tokenizer.model; {_what_is_there(folder)}"
+    )
 
 
 def _open_file(path: Path) -> FileTokenizer:
@@ -142,6 +147,8 @@ def _open_copy(folder: Path) -> BatchTokenizer:
     kinds = {kind.kind: kind for kind in _KINDS}
     if ref.kind == "bytes":
         tokenizer: BatchTokenizer = Tokenizer()
+    elif ref.kind == "own":
+        return OwnTokenizer(None, ref=ref)
     elif ref.kind in kinds:
         kind = kinds[ref.kind]
         tokenizer = kind(folder / kind.usual_name, name=ref.name, by_library=run_by == kind.library)

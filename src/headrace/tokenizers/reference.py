@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
 
 
-__all__ = ["Reference", "compare_elsewhere", "require_equal", "rust_errors", "with_probe"]
+__all__ = ["PROBE", "Reference", "compare_elsewhere", "require_equal", "rust_errors", "with_probe"]
 
 PROBE = (
     "The quick  brown fox\tjumps;\n\n  it's 12345.678 (don't, DON'T, we'LL) --- x_y1 == z\r\n\r\n   end.  \n \u00a0\u2003"

@@ -19,7 +19,7 @@ from headrace.errors import BuildError
 from headrace.in_progress import shard_name
 from headrace.manifest import ShardEntry, SourceEntry
 from headrace.sources import BadInput, DocumentBatch, Drop, SourceFile, SourceShard, read_shard
-from headrace.sources.rawfile import Observer
+from headrace.sources.rawfile import DamagedFileError, Observer
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of
 from headrace.storage.hdf5_writer import HDF5ShardWriter
@@ -164,6 +164,8 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
         with DropLog(job.dropped_path) as log, Lane() as lane:
             _fill(job, encoder, shards, _Books(tally, log, hashes, lane, hooks))
             lane.drain()
+            for file in job.shard.files:
+                _check_promise(file, hashes)
             shards.finish()
     except MemoryError as error:
         shards.abandon()
@@ -275,6 +277,15 @@ class SourceHashes:
     def hex(self, file: SourceFile) -> str:
         """The digest of a file that was read whole."""
         return self._digests[file.path].hexdigest()
+
+
+def _check_promise(file: SourceFile, hashes: SourceHashes) -> None:
+    found = hashes.hex(file)
+    if file.promise and file.promise.sha256 != found:
+        raise DamagedFileError(
+            file.label,
+            f"its SHA-256 is {found}, but the list of fetched files says {file.promise.sha256}; fetch it again",
+        )
 
 
 def _source_entry(number: int, file: SourceFile, tally: Tally, hashes: SourceHashes) -> SourceEntry:

@@ -79,6 +79,7 @@ def make(
         raise BuildError(nothing_kept(outcomes))
     corpus = publish(work, manifest, outcomes, tokenizer, {"root": str(found.root)})
     _tell_drops(outcomes, on_event)
+    _tell_counts(outcomes, found, on_event)
     return corpus, manifest, outcomes, len(resumed)
 
 
@@ -113,6 +114,16 @@ def _building(work: Work, found: Discovery, options: ContentOptions, tokenizer: 
         documents=sum(entry.document_count for outcome in finished for entry in outcome.entries),
         tokens=sum(entry.token_count for outcome in finished for entry in outcome.entries),
     )
+
+
+def _tell_counts(outcomes: Sequence[ShardOutcome], found: Discovery, on_event: Subscriber) -> None:
+    """Where a list of fetched files counts other documents than were read; what counts is for its writer to say."""
+    counts = {source.path: source.documents + sum(source.dropped.values()) for o in outcomes for source in o.sources}
+    for file in found.files:
+        promised = file.promise.documents if file.promise else None
+        if promised not in {None, counts[file.label]}:
+            message = f"{file.label}: {counts[file.label]} documents, but the list of fetched files says {promised}"
+            on_event(Notice(kind="documents", message=message))
 
 
 def _tell_drops(outcomes: Sequence[ShardOutcome], on_event: Subscriber) -> None:

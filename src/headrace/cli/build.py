@@ -17,7 +17,9 @@ def build(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SRC", help="Files, folders and patterns; put -- before a path that begins with a dash."
+            metavar="SRC",
+            help="Files, folders, patterns, and lists of fetched files (JSON with url, bytes and sha256); put -- before a "
+            "path that begins with a dash.",
         ),
     ],
     output: Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="The corpus folder to make.")],

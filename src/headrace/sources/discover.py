@@ -12,7 +12,16 @@ from typing import NamedTuple, get_args
 
 from headrace.errors import Problem, SourceError, SourceNotFoundError
 from headrace.sources.content import Format, Refusal, inspect
-from headrace.sources.files import SourceFile, SourceShard, group_into_shards, kind_of_name, label, split_compression
+from headrace.sources.fetched import fetched_files
+from headrace.sources.files import (
+    Promise,
+    SourceFile,
+    SourceShard,
+    group_into_shards,
+    kind_of_name,
+    label,
+    split_compression,
+)
 from headrace.sources.lines import split_field
 from headrace.sources.listing import expand, has_wildcards, list_folder, literal_prefix
 from headrace.sources.saved import STATE_NAME, saved_files
@@ -62,7 +71,8 @@ def discover(
 
     Args:
         inputs: files, folders (read with all below them), and patterns (`*`, `**`, `?`, `[...]`). A path that exists is
-            no pattern, whatever characters it holds.
+            no pattern, whatever characters it holds. A `.json` file that lists `url`, `bytes` and `sha256` of fetched files
+            stands for these files, beside it under the last parts of the URLs.
         format: how files are read; `auto` goes by the name, and for names that say nothing by the first line. Other
             formats select, in folders, the names of their own kind.
         include: patterns that select the files of folders instead, matched (case-sensitive, `*` matches `/` too)
@@ -99,6 +109,7 @@ class _Candidate(NamedTuple):
     """The path as the user would write it, for messages."""
     chosen: bool
     """Named, not merely found in a folder."""
+    promise: Promise | None = None
 
 
 class _LeftOut(NamedTuple):
@@ -154,7 +165,7 @@ class _Search:
     def _add_path(self, index: int, given: str) -> None:
         path = _absolute(given)
         if not os.path.isdir(path):  # noqa: PTH112 -- as above
-            self.candidates.append(_Candidate(index, path, given, chosen=True))
+            self._add_file(index, given, path)
             return
         listing = list_folder(path)
         self.repeated += [f"{path}/{folder}" for folder in listing.repeated]
@@ -175,6 +186,18 @@ class _Search:
             else:
                 place = os.path.join(given, relative)  # noqa: PTH118 -- as above
                 self.candidates.append(_Candidate(index, f"{path}/{relative}", place, chosen=bool(self._include)))
+
+    def _add_file(self, index: int, given: str, path: str) -> None:
+        fetched = fetched_files(path)
+        if fetched is None:
+            self.candidates.append(_Candidate(index, path, given, chosen=True))
+        elif isinstance(fetched, str):
+            self.refuse(index, given, fetched)
+        else:
+            for name, promise in fetched:
+                beside = os.path.join(os.path.dirname(path), name)  # noqa: PTH118, PTH120 -- as above
+                place = os.path.join(os.path.dirname(given), name)  # noqa: PTH118, PTH120 -- as above
+                self.candidates.append(_Candidate(index, beside, place, chosen=True, promise=promise))
 
     def _saved(self, index: int, given: str, path: str, files: list[str]) -> dict[str, list[str]]:
         """Names of the files of each saved data set, by its folder below `path`."""
@@ -262,7 +285,12 @@ class _Selection:
                 candidate.input_index, candidate.place, refusal.reason, missing=refusal.missing, line=refusal.line
             )
         else:
-            self._files.append(replace(file, split=self._text_split) if file.kind == "text" else file)
+            promise = candidate.promise
+            if promise and promise.size != file.size:
+                reason = f"{file.size} bytes, but the list of fetched files says {promise.size}; fetch it again"
+                self._search.refuse(candidate.input_index, candidate.place, reason)
+            split = self._text_split if file.kind == "text" else NO_SPLIT
+            self._files.append(replace(file, split=split, promise=promise))
             self._search.answered.add(candidate.input_index)
         if identity:
             self._judged[identity] = shown

@@ -9,6 +9,7 @@ __all__ = [
     "Compression",
     "Kind",
     "NamedKind",
+    "Promise",
     "SourceFile",
     "SourceShard",
     "group_into_shards",
@@ -38,6 +39,16 @@ TEXT_SHARD_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
+class Promise:
+    """What a downloader's list says about a file."""
+
+    size: int
+    sha256: str
+    """Hex, of the bytes on disk."""
+    documents: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFile:
     """One input file, checked when it was listed."""
 
@@ -52,6 +63,8 @@ class SourceFile:
     """By content, whatever the name says."""
     split: str = "none"
     """Where a text file is cut into documents, see `split.check_split`."""
+    promise: Promise | None = None
+    """Compared with what is read, where a list named the file."""
 
 
 @dataclass(frozen=True, slots=True)

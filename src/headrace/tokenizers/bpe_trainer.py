@@ -27,6 +27,9 @@ _PIECE = 16 << 20
 def train_merges(text: IO[bytes], count: int) -> list[Merge]:
     """The merges of a byte-level BPE, in order: those of Hugging Face's `BpeTrainer`, for any number of threads.
 
+    They can differ where the two libraries know other versions of Unicode: what is a letter in one decides where words
+    are cut.
+
     Args:
         text: a file of documents with `SEPARATOR` between them, flushed and not empty.
         count: merges wanted; fewer come back where the text has no more pairs.

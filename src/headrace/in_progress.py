@@ -162,9 +162,12 @@ def read_finished(path: Path) -> dict[int, tuple[ShardEntry, ...]]:
         ManifestError: an entry makes no sense.
     """
     found: dict[int, tuple[ShardEntry, ...]] = {}
-    for kind, value in journal_rows(path):
-        if kind == "finished":
-            found[value["index"]] = entries_of(value["entries"], name=str(path))
+    try:
+        for kind, value in journal_rows(path):
+            if kind == "finished":
+                found[value["index"]] = entries_of(value["entries"], name=str(path))
+    except (KeyError, TypeError) as error:
+        raise ManifestError(f"{path}: is damaged ({type(error).__name__}: {error})") from error
     return found
 
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.building.output import VERSIONS
 from headrace.building.plan import BuildPlan, PlannedSource
 from headrace.errors import OutputExistsError
 from headrace.manifest import INDEX_NAME, Append, Manifest
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
+from headrace.storage.versions import VERSIONS, extents_name
 
 __all__ = ["appended_manifest", "appended_plan", "first_free_index", "keep_version", "refuse_other_corpus"]
 
@@ -81,5 +81,5 @@ def keep_version(folder: Path, base: Manifest, extents: Sequence[ShardExtents]) 
     """Keep a corpus' index and extents under its fingerprint, so that runs which began on it can go on."""
     name = base.fingerprint.hex
     (folder / VERSIONS).mkdir(parents=True, exist_ok=True)
-    write_bytes(folder / VERSIONS / f"{name}.extents.bin", ExtentTable.build(extents).to_bytes(name))
+    write_bytes(folder / extents_name(name), ExtentTable.build(extents).to_bytes(name))
     write_bytes(folder / VERSIONS / f"{name}.json", (folder / INDEX_NAME).read_bytes())

@@ -18,12 +18,12 @@ from headrace.manifest import INDEX_NAME, Manifest
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.hdf5_corpus import SIDECAR
+from headrace.storage.versions import VERSIONS
 from headrace.tokenizers.base import REF_NAME
 
 __all__ = [
     "DROPPED",
     "TOKENIZER_FOLDER",
-    "VERSIONS",
     "OutputFolder",
     "publish_corpus",
     "refuse_foreign_tokenizer",
@@ -37,8 +37,6 @@ TOKENIZER_FOLDER = "tokenizer"
 PRIVATE = ".headrace"
 DROPPED = Path(PRIVATE) / "dropped"
 """Holds, a file a source shard, the documents that were not kept."""
-VERSIONS = Path(PRIVATE) / "versions"
-"""Holds the indexes of the corpus as it was before each append, by their fingerprints."""
 _SHARD = r"\d{6,}-\d{4,}-\d{4,}\.h5"
 _WHOLE = re.compile(_SHARD)
 _PARTIAL = re.compile(rf"\.+{_SHARD}\..*|\.(?:building|shards)\.json\.\d+\.[0-9a-f]{{8}}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from headrace.building.appending import appended_manifest, keep_version
 from headrace.building.job import ShardOutcome
-from headrace.building.output import DROPPED, VERSIONS, publish_corpus
+from headrace.building.output import DROPPED, publish_corpus
 from headrace.building.replacing import put_in_place, remove_old
 from headrace.building.work import NEXT, Work
 from headrace.in_progress import BUILDING_NAME, JOURNAL
@@ -14,6 +14,7 @@ from headrace.manifest import Manifest, ShardEntry
 from headrace.storage.atomic import fsync_file, fsync_folder, write_bytes
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import SIDECAR, checked_layout, extents_of, load_table
+from headrace.storage.versions import VERSIONS
 from headrace.tokenizers.base import BatchTokenizer
 
 __all__ = ["publish"]

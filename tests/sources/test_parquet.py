@@ -307,18 +307,18 @@ print(size + sum(map(len, first.texts)), largest, resource.getrusage(resource.RU
 """
 
 
-@pytest.mark.parametrize("rows", [300, pytest.param(2100, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("rows", [600, pytest.param(2100, marks=pytest.mark.extended)])
 def test_a_column_of_gigabytes(tmp_path, rows):
     """One row group of much text (2100 rows: over 2 GiB), a few MB on disk, is read piece by piece in bounded memory."""
     text = "".join(random.Random(0).choices("abcdefgh ", k=1 << 20))
     values = pa.DictionaryArray.from_arrays([number % 2 for number in range(rows)], [text, text[1:]])
-    file = written(tmp_path / "a.parquet", pa.table({"text": values}), store_schema=rows != 300)
+    file = written(tmp_path / "a.parquet", pa.table({"text": values}), store_schema=rows != 600)
     assert pq.ParquetFile(file.path).num_row_groups == 1
     ran = subprocess.run([sys.executable, "-P", "-c", MEASURED, file.path], capture_output=True, text=True, check=True)
     size, largest, peak = map(int, ran.stdout.split())
     assert size == rows * (1 << 20) - rows // 2
     assert largest <= 70 << 20
-    assert peak < 500
+    assert peak < 900  # twice the text otherwise
 
 
 WITHOUT = """

@@ -62,7 +62,7 @@ class TokenizerRef:
     """Which tokenizer wrote a corpus."""
 
     kind: str
-    """`bytes` or `huggingface`."""
+    """`bytes`, `huggingface`, `tiktoken`, `sentencepiece` or `own`."""
     name: str
     """A label for people; no absolute path."""
     sha256: str

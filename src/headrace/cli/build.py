@@ -24,7 +24,10 @@ def build(
     ],
     output: Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="The corpus folder to make.")],
     tokenizer: Annotated[
-        str, typer.Option(help="'bytes', or a tokenizer.json, the folder it is in, or a hub name.")
+        str,
+        typer.Option(
+            help="'bytes'; a tokenizer.json, tiktoken file or sentencepiece model, or its folder; or a hub name. hf:PATH: not by gigatoken."
+        ),
     ] = "bytes",
     text_field: Annotated[
         str, typer.Option(help="Field or column that holds the text; dotted for a nested one.")

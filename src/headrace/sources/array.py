@@ -21,10 +21,10 @@ __all__ = ["first_elements", "read_array"]
 EXTRA = "extra data after the array"
 NOTHING = "not JSON (an empty element)"
 
-# A string whole (its closing quote in the group, which is empty where the data ends first), or what nests and separates.
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[\[\]{},]', re.DOTALL)
-_QUOTE, _COMMA = b'",'
-_OPENING, _CLOSING = frozenset(b"[{"), frozenset(b"]}")
+_TOKEN = re.compile(rb'["\[\]{},]')
+"""What nests, separates, or begins a string."""
+_QUOTE, _COMMA, _BACKSLASH = b'",\\'
+_OPENING = frozenset(b"[{")
 _SPACE = b" \t\r\n"
 
 
@@ -159,22 +159,37 @@ class _Scan:
     def cuts(self, data: bytes) -> tuple[list[int], int]:
         """Return the places of further commas between elements, and of the bracket that ends the array or -1."""
         commas: list[int] = []
-        for match in _TOKEN.finditer(data, self.seen):
-            token = data[match.start()]
-            if token == _COMMA:
+        place = self.seen
+        while match := _TOKEN.search(data, place):
+            at, place = match.start(), match.end()
+            token = data[at]
+            if token == _QUOTE:
+                place = _behind_string(data, place)
+                if not place:
+                    self.seen = at
+                    return commas, -1
+            elif token == _COMMA:
                 if self._depth == 1:
-                    commas.append(match.start())
-            elif token in _OPENING:
-                self._depth += 1
-            elif token in _CLOSING:
-                self._depth -= 1
+                    commas.append(at)
+            else:
+                self._depth += 1 if token in _OPENING else -1
                 if not self._depth:
-                    return commas, match.start()
-            elif not match[1]:  # a string that goes on
-                self.seen = match.start()
-                return commas, -1
+                    return commas, at
         self.seen = len(data)
         return commas, -1
+
+
+def _behind_string(data: bytes, start: int) -> int:
+    """Return the place behind the closing quote of a string whose first character is at `start`; 0 if it goes on."""
+    end = data.find(b'"', start)
+    while end >= 0:
+        before = end
+        while before > start and data[before - 1] == _BACKSLASH:
+            before -= 1
+        if (end - before) % 2 == 0:
+            return end + 1
+        end = data.find(b'"', end + 1)
+    return 0
 
 
 class _Reader:

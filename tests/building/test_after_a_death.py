@@ -54,7 +54,6 @@ def hidden(output: Path) -> list[Path]:
     return [path for path in output.rglob(".*") if path.is_file()]
 
 
-@pytest.mark.xfail(reason="leftovers of nothing finished are removed, which are the lists of all that is published")
 def test_a_repeated_append_keeps_the_lists_of_drops(build, tmp_path):
     """They belong to the corpus."""
     build("one")
@@ -63,7 +62,6 @@ def test_a_repeated_append_keeps_the_lists_of_drops(build, tmp_path):
     assert logs(tmp_path / "c") == ["000000-0000.jsonl", "000001-0000.jsonl"]
 
 
-@pytest.mark.xfail(reason="likewise")
 def test_a_repeated_build_without_its_journal_keeps_the_lists_of_drops(build, tmp_path):
     """The journal decides nothing about a corpus that is whole."""
     build("one")
@@ -72,7 +70,6 @@ def test_a_repeated_build_without_its_journal_keeps_the_lists_of_drops(build, tm
     assert logs(tmp_path / "c") == ["000000-0000.jsonl"]
 
 
-@pytest.mark.xfail(reason="the report is of the whole corpus, and of no texts")
 def test_a_repeated_append_reports_what_it_has_added(build):
     """As the first one did."""
     build("one")
@@ -82,7 +79,6 @@ def test_a_repeated_append_reports_what_it_has_added(build):
     assert {name: again[name] for name in names} == {name: first[name] for name in names}
 
 
-@pytest.mark.xfail(reason="a rename between two names of one file leaves both")
 def test_an_overwrite_goes_on_without_a_trace(build, tmp_path):
     """Where the new shards have their final names already, none is left under another."""
     build("one")
@@ -91,7 +87,6 @@ def test_an_overwrite_goes_on_without_a_trace(build, tmp_path):
     assert hidden(tmp_path / "c") == []
 
 
-@pytest.mark.xfail(reason="the indexes that were kept still list the names that the new shards have taken")
 def test_what_was_appended_to_opens_while_an_overwrite_is_unfinished(build, tmp_path):
     """As the corpus itself does; and both are sound."""
     old = build("one")["fingerprint"]
@@ -104,7 +99,6 @@ def test_what_was_appended_to_opens_while_an_overwrite_is_unfinished(build, tmp_
     assert [report.fault for report in verify_path(tmp_path / "c") if not report.ok] == []
 
 
-@pytest.mark.xfail(reason="the command of the corpus tidies up after another one")
 def test_a_repeated_build_leaves_an_unfinished_append_alone(build, tmp_path):
     """It has nothing to do, and says of its own what it said before; the append can be followed, and goes on."""
     first = build("one")
@@ -119,7 +113,6 @@ def test_a_repeated_build_leaves_an_unfinished_append_alone(build, tmp_path):
     assert build("two", "three", append=True)["resumed"] == 1
 
 
-@pytest.mark.xfail(reason="the build's folder is taken for unpublished until the last of it is gone")
 @pytest.mark.parametrize("name", ["os.unlink", "os.rmdir"])
 def test_a_published_overwrite_is_followed_as_such(build, tmp_path, name):
     """Whatever of its leftovers is there when it dies: what opens opens live as well."""
@@ -137,7 +130,6 @@ def test_a_published_overwrite_is_followed_as_such(build, tmp_path, name):
         shutil.rmtree(tmp_path / "c")
 
 
-@pytest.mark.xfail(reason="the folder of the tokenizer is not tidied")
 def test_mending_leaves_nothing_beside_the_tokenizer(build, tmp_path):
     """A corpus that was damaged is mended; where that dies in the last moment, there is still something to remove."""
     build("one")
@@ -147,7 +139,6 @@ def test_mending_leaves_nothing_beside_the_tokenizer(build, tmp_path):
     assert hidden(tmp_path / "c") == []
 
 
-@pytest.mark.xfail(reason="what was finished is removed before the journal says so")
 def test_what_takes_over_an_unfinished_build_and_dies_at_once(build, tmp_path):
     """What can be followed then is a build that has finished nothing, or something that is there."""
     build("one", "two", fault={"when": "after", "name": "file.write", "nth": 2, "publishing": False})

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +18,6 @@ from headrace.building.plan import BuildPlan
 from headrace.building.work import Existing, Work, prepare
 from headrace.errors import BuildError, CorruptShardError, Problem, TokenizerError
 from headrace.events import BuildFinished, Notice, Subscriber, ignore
-from headrace.in_progress import BUILDING_NAME
 from headrace.sources import BadInput, Discovery, discover
 from headrace.sources.rawfile import DamagedFileError
 from headrace.storage.compression import parse_compression
@@ -194,10 +194,12 @@ def _nothing_to_do(output: str, work: Work, found: Discovery, on_event: Subscrib
     """The report of a command whose corpus is there and whole."""
     manifest = work.published
     assert manifest is not None  # noqa: S101  # that is what `sound` says
-    outcomes = tuple(work.journal.finished.values())
-    report = closing_report(output, manifest, manifest, outcomes, resumed=len(found.shards), seconds=0.0)
-    (work.folder.path / BUILDING_NAME).unlink(missing_ok=True)
-    work.remove_leftovers()
+    added = manifest
+    if work.mode == "append":
+        last = manifest.appends[-1]
+        added = replace(manifest, shards=manifest.shards[last.shards :], sources=manifest.sources[last.sources :])
+    report = closing_report(output, manifest, added, work.done, resumed=len(found.shards), seconds=0.0)
+    work.tidy()
     on_event(Notice(kind="resumed", message="the corpus of this command is there already; its bytes were checked"))
     on_event(report)
     return report

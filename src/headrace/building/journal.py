@@ -34,6 +34,8 @@ class Journal:
     """Rows of the builds that were published before this one."""
     plan: BuildPlan | None = None
     finished: dict[int, ShardOutcome] = field(default_factory=dict[int, ShardOutcome])
+    earlier: dict[int, ShardOutcome] = field(default_factory=dict[int, ShardOutcome])
+    """What the build before this one had finished."""
     faulty: frozenset[str] = frozenset()
     """Labels of sources with bad documents, which stopped the build."""
     _synced: float = 0.0
@@ -60,6 +62,7 @@ class Journal:
         """Count what is recorded so far as published: what is begun from now on adds to it."""
         if self.plan is not None:
             self.before += self._rows()
+            self.earlier = self.finished
         self.plan, self.finished, self.faulty = None, {}, frozenset()
 
     def begin(self, plan: BuildPlan) -> None:

@@ -125,7 +125,8 @@ class OutputFolder:
 def remove_partial(folder: Path) -> None:
     """Remove what a build that ended early has left half written in a corpus folder."""
     hidden = re.compile(r"\..*")
-    places = (folder, _PARTIAL), (folder / PRIVATE, hidden), (folder / VERSIONS, hidden)
+    private = (PRIVATE, VERSIONS, TOKENIZER_FOLDER)
+    places = (folder, _PARTIAL), *((folder / name, hidden) for name in private)
     for place, pattern in places:
         for entry in os.scandir(place) if place.is_dir() else ():
             if pattern.fullmatch(entry.name):

@@ -64,6 +64,7 @@ def _replace(work: Work, manifest: Manifest, extents: Sequence[ShardExtents], to
     # Of this corpus an append may be made, or the same command be repeated without --overwrite.
     work.journal.move(corpus / JOURNAL)
     publish_corpus(corpus, manifest, extents, tokenizer.files())
+    (corpus / BUILDING_NAME).unlink(missing_ok=True)  # first, for what it tells of goes now
     remove_old(corpus, old, (NEXT, VERSIONS))
 
 

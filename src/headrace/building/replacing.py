@@ -14,9 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.building.output import DROPPED
-from headrace.errors import OutputExistsError
+from headrace.errors import ManifestError, OutputExistsError
 from headrace.manifest import INDEX_NAME, Manifest, read_manifest, shard_candidates
 from headrace.storage.atomic import fresh_name, fsync_folder, write_bytes
+from headrace.storage.versions import VERSIONS
 
 __all__ = ["put_in_place", "remove_old"]
 
@@ -73,9 +74,16 @@ def _set_aside(corpus: Path, old: Manifest, names: set[str]) -> set[Path]:
             _link(corpus / entry.path, corpus / OLD / entry.path)
         moved.add(corpus / OLD / entry.path)
     fsync_folder(corpus / OLD)
-    placed = [replace(entry, path=str(OLD / entry.path)) if entry.path in names else entry for entry in old.shards]
-    write_bytes(corpus / INDEX_NAME, replace(old, shards=tuple(placed)).to_json())
+    for kept in (corpus / VERSIONS).glob("*.json"):
+        with suppress(ManifestError):  # damaged before
+            write_bytes(kept, _with_second_names(read_manifest(kept), names).to_json())
+    write_bytes(corpus / INDEX_NAME, _with_second_names(old, names).to_json())
     return moved
+
+
+def _with_second_names(manifest: Manifest, names: set[str]) -> Manifest:
+    shards = (replace(entry, path=str(OLD / entry.path)) if entry.path in names else entry for entry in manifest.shards)
+    return replace(manifest, shards=tuple(shards))
 
 
 def _link(source: Path, target: Path) -> None:
@@ -89,6 +97,5 @@ def _link(source: Path, target: Path) -> None:
                 raise
             shutil.copyfile(source, fresh)
         fresh.replace(target)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise
+    finally:
+        fresh.unlink(missing_ok=True)  # also where both were names of one file: then a rename does nothing

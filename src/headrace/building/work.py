@@ -40,7 +40,7 @@ class Work:
     replaced: Manifest | None = None
     """The corpus that goes once the new one is whole."""
     published: Manifest | None = None
-    """The corpus that this very command has published before, where it has."""
+    """The corpus that this very command has published before, where it has, or added to."""
     sound: bool = False
     """Whether that is whole on disk, so that nothing is left to do."""
 
@@ -72,8 +72,30 @@ class Work:
     def begin(self, plan: BuildPlan) -> None:
         """Remove leftovers, and write down what is built and what of it is finished."""
         (self.shards / DROPPED.parent).mkdir(parents=True, exist_ok=True)
+        self.journal.begin(plan)  # first, so that nothing is gone that the journal still tells of
         self.remove_leftovers()
-        self.journal.begin(plan)
+
+    @property
+    def done(self) -> Sequence[ShardOutcome]:
+        """What became of each source shard of the corpus that is published, as far as that is known."""
+        return tuple(
+            (self.journal.earlier if self._appending else self.journal.finished or self.journal.earlier).values()
+        )
+
+    @property
+    def _appending(self) -> bool:
+        """Whether an append to the corpus that is published was begun and not finished."""
+        plan, corpus = self.journal.plan, self.published
+        return corpus is not None and plan is not None and plan.mode == "append" and plan.base == corpus.fingerprint.hex
+
+    def tidy(self) -> None:
+        """Remove what is left beside a corpus that is there and whole, but for an append that is not finished."""
+        assert self.published is not None  # noqa: S101  # the corpus that is there
+        if self._appending:
+            return
+        (self.folder.path / BUILDING_NAME).unlink(missing_ok=True)
+        remove_partial(self.folder.path)
+        remove_shards(self.folder.path, {Path(entry.path).name for entry in self.published.shards})
 
     def remove_leftovers(self) -> None:
         """Remove what an earlier run has left half done."""

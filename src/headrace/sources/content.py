@@ -101,13 +101,24 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, text_field: st
     return SourceFile(file.path, shown, size, kind, compression)
 
 
+_CONTINUED = b"\xff\xff\xff\xff"
+
+
 def _table_kind(head: bytes, named: NamedKind | None, form: Format) -> Kind | None:
     """Tell whether a file is to be read as a table: it is one, or its name or the user says so."""
     found: Kind | None = next((kind for kind, magics in _TABLES.items() if head.startswith(magics)), None)
+    if found == "arrow" and named != "arrow" and head.startswith(_CONTINUED) and not _is_stream(head):
+        found = None
     if found and form not in {"auto", found}:
         raise Refusal(f"{_TABLE_NAMES[found]}; --format {form} reads none", foreign=True)
     said: Kind | None = next((kind for kind in _TABLES if kind == (named if form == "auto" else form)), None)
     return found or said
+
+
+def _is_stream(head: bytes) -> bool:
+    """Whether four bytes of ones begin an Arrow stream: the length of its schema follows, a multiple of 8."""
+    length = int.from_bytes(head[4:8], "little", signed=True)
+    return length > 0 and length % 8 == 0
 
 
 def _table_file(file: SourceFile, head: bytes, kind: Kind, text_field: str) -> SourceFile:

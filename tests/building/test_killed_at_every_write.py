@@ -124,10 +124,6 @@ def die_at(moments: Callable[[list[str]], list[tuple[int, str]]], case: Case) ->
     assert seen == sorted(seen, key=lambda fingerprint: fingerprint == new)
 
 
-LOSES_LISTS = pytest.mark.xfail(reason="an append that died when it was published loses its lists of drops")
-LEAVES_LINKS = pytest.mark.xfail(reason="a rename between two names of one file leaves both")
-
-
 @pytest.mark.parametrize(("compression", "moments"), [("none", some), ("gzip", some_of_hdf5)])
 def test_a_build_killed_at_some_writes(builder, tmp_path, compression, moments):
     """Every kind of write is among them, but for those of an overwrite."""
@@ -142,8 +138,8 @@ def test_a_build_killed_at_some_writes(builder, tmp_path, compression, moments):
     [
         ("build", "none"),
         ("build", "gzip"),
-        pytest.param("append", "gzip", marks=LOSES_LISTS),
-        pytest.param("overwrite", "none", marks=LEAVES_LINKS),
+        ("append", "gzip"),
+        ("overwrite", "none"),
     ],
 )
 def test_killed_at_every_write(builder, tmp_path, mode, compression):
@@ -156,9 +152,7 @@ def test_killed_at_every_write(builder, tmp_path, mode, compression):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
-@pytest.mark.parametrize(
-    "mode", ["build", pytest.param("append", marks=LOSES_LISTS), pytest.param("overwrite", marks=LEAVES_LINKS)]
-)
+@pytest.mark.parametrize("mode", ["build", "append", "overwrite"])
 def test_killed_before_within_and_after_every_write(builder, tmp_path, mode, compression):
     """All of them."""
     die_at(every, Case(builder, tmp_path, mode, compression))

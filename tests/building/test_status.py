@@ -130,9 +130,8 @@ def test_looking_disturbs_no_build(tmp_path):
         while not stop.is_set():
             lock = os.open(tmp_path / "c" / ".headrace" / "lock", os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_SH)
-            time.sleep(0.02)
             os.close(lock)
-            time.sleep(0.002)
+            time.sleep(0.001)
 
     thread = threading.Thread(target=look)
     thread.start()

@@ -147,7 +147,6 @@ def test_what_takes_over_an_unfinished_build_and_dies_at_once(build, tmp_path):
         assert len(corpus.documents) <= 1
 
 
-@pytest.mark.xfail(reason="names that the old index lists in another folder are kept in this one, too")
 def test_an_overwrite_after_another_that_died_leaves_none_of_its_shards(build, tmp_path):
     """However many that one had: they had their final names, beside the second names of the old ones."""
     build("one", "two")

@@ -107,7 +107,7 @@ class Work:
             self.replaced is not None
         ):  # an overwrite may have ended just before it removed the shards of an older corpus
             remove_partial(self.shards)
-            remove_shards(self.folder.path, {Path(entry.path).name for entry in self.replaced.shards})
+            remove_shards(self.folder.path, {entry.path for entry in self.replaced.shards})  # not those set aside
         remove_shards(self.shards, keep)
         remove_logs(self.shards, self.first_index, set(self.journal.finished))
 

@@ -153,3 +153,28 @@ def test_an_overwrite_after_another_that_died_leaves_none_of_its_shards(build, t
     build("three", "four", overwrite=True, fault=SIDECAR)
     build("five", overwrite=True)
     assert [path.name for path in (tmp_path / "c").glob("*.h5")] == ["000000-0000-0000.h5"]
+
+
+@pytest.mark.xfail(reason="a shard that is being written is compared with nothing")
+@pytest.mark.parametrize("finished", [False, True])
+def test_who_follows_a_build_is_told_of_another_one(builder, tmp_path, finished):
+    """One that takes its place is not served as if it were the first, however much of either is finished."""
+
+    def begin(word: str, lines: int, nth: int) -> None:
+        (tmp_path / word).mkdir()
+        for name in ("a", "b"):
+            (tmp_path / word / f"{name}.jsonl").write_text((json.dumps({"text": word}) + "\n") * lines)
+        fault = {"when": "after", "name": "SwmrFile.flush", "nth": nth, "publishing": False}
+        options = {"chunk_tokens": 4, "overwrite": True}
+        assert builder.ask(tmp_path / word, tmp_path / "c", options, fault=fault) == {"ended": "killed"}
+
+    begin("first", 9, 40 if finished else 11)
+    with headrace.open(tmp_path / "c", live=True) as corpus:
+        before = corpus[:].tolist()
+        assert before
+        begin("other", 40, 60)
+        try:
+            corpus.refresh()
+        except headrace.errors.MissingShardError:
+            return
+        assert corpus[: len(before)].tolist() == before

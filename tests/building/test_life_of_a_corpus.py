@@ -322,6 +322,8 @@ class OnDisk(Reads):
         """It may have published its corpus."""
         self.forget(command)
         self.unfinished.append(command)
+        if len(self.unfinished) > 1:  # open, see `test_after_a_death`: who follows one is not told of another
+            self.followed = []
         self.untidy |= command.mode == "overwrite"
         corpus = self.open()
         new = self.after(command)

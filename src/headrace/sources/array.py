@@ -10,7 +10,7 @@ import numpy as np
 from headrace.errors import SourceError
 from headrace.sources.compressed import ByteStream, open_stream
 from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES, FIRST_BLOCK_BYTES, fast_decoder
-from headrace.sources.documents import MOST_DROPS, BadInput, BatchBuilder, DocumentBatch, Drop
+from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.files import SourceFile
 from headrace.sources.lines import ENDS_EARLY, LineFault, LineParser
 from headrace.sources.rawfile import Observer
@@ -58,17 +58,9 @@ def read_array(
     reader = _Reader(
         file.label, file_index, LineParser(text_field, BadInput(on_bad_input), keep_empty=keep_empty), builder
     )
-    told = read = 0
     with open_stream(file, observe) as stream:
-        for block in _blocks(_elements(stream, block_bytes), block_bytes):
-            reader.add(block)
-            read += sum(len(element.data) for element in block)
-            faulty = bool(builder.drops or builder.replaced) and read <= batch_bytes
-            if faulty or builder.stream_bytes >= batch_bytes or len(builder.drops) >= MOST_DROPS:
-                yield builder.take(stream.consumed - told)
-                told = stream.consumed
-        if builder.texts or builder.drops or stream.consumed > told:
-            yield builder.take(stream.consumed - told)
+        steps = map(reader.add, _blocks(_elements(stream, block_bytes), block_bytes))
+        yield from builder.batches(steps, lambda: stream.consumed, batch_bytes)
 
 
 def first_elements(file: SourceFile, count: int) -> list[bytes]:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from headrace.sources.columns import ColumnReader, column_fault, load_pyarrow, steps_of, told_as_damage
-from headrace.sources.documents import MOST_DROPS, BadInput, BatchBuilder, DocumentBatch
+from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch
 from headrace.sources.files import SourceFile
 from headrace.sources.lines import split_field
 from headrace.sources.random_access import PlacedReads, follow, follow_to_end
@@ -53,28 +53,25 @@ def read_arrow(
     reader = ColumnReader(
         file.label, file_index, text_field, BadInput(on_bad_input), keep_empty=keep_empty, builder=builder
     )
-    consumed = read = 0
     with open_raw(file, observe) as raw:
         place = PlacedReads(raw)
-        for _ in _pieces(raw, place, text_field, reader):
-            faulty = bool(builder.drops or builder.replaced) and read + builder.stream_bytes <= batch_bytes
-            if faulty or builder.stream_bytes >= batch_bytes or len(builder.drops) >= MOST_DROPS:
-                follow(raw, place.tell(), file.size)
-                read += builder.stream_bytes
-                yield builder.take(raw.consumed - consumed)
-                consumed = raw.consumed
-        follow_to_end(raw)
-        if builder.texts or builder.drops or raw.consumed > consumed:
-            yield builder.take(raw.consumed - consumed)
+
+        def consumed() -> int:
+            follow(raw, place.tell(), file.size)
+            return raw.consumed
+
+        yield from builder.batches(_pieces(raw, place, text_field, reader), consumed, batch_bytes)
 
 
 def _pieces(raw: RawFile, place: PlacedReads, text_field: str, reader: ColumnReader) -> Iterator[None]:
+    """Read the column, and at the end the rest of the file."""
     with _opened(raw, place) as arrow:
         if fault := column_fault(arrow.schema, text_field):
             raise raw.damaged(fault)
         column: int = arrow.schema.get_field_index(split_field(text_field)[0])
     with _opened(raw, place, column) as arrow:
         yield from steps_of(raw, "Arrow data", _steps(arrow, reader))
+    follow_to_end(raw)
 
 
 def _steps(arrow: Any, reader: ColumnReader) -> Iterator[None]:  # noqa: ANN401  # no types

@@ -1,5 +1,6 @@
 """What the readers deliver: batches of documents, and a record of every one that was not kept."""
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -101,6 +102,29 @@ class BatchBuilder:
         self._rows.append(rows)
         self._offsets.append(offsets)
         self._files.append(np.full(len(texts), file, np.uint32))
+
+    def batches(
+        self, steps: Iterable[object], consumed: Callable[[], int], batch_bytes: int
+    ) -> Iterator[DocumentBatch]:
+        """Yield what the steps bring, a batch whenever enough has come together, and what is left at their end.
+
+        Args:
+            steps: reading goes on as they are taken; each adds to this builder.
+            consumed: says how many bytes on disk were read; asked where a batch ends.
+            batch_bytes: a batch ends with the first step that reaches this many decompressed bytes, or `MOST_DROPS`; and
+                with any fault among the first so many bytes, so that all of it being wrong is known at once.
+        """
+        told = taken = 0
+        for _ in steps:
+            faulty = bool(self.drops or self.replaced) and taken + self.stream_bytes <= batch_bytes
+            if faulty or self.stream_bytes >= batch_bytes or len(self.drops) >= MOST_DROPS:
+                taken += self.stream_bytes
+                now = consumed()
+                yield self.take(now - told)
+                told = now
+        now = consumed()
+        if self.texts or self.drops or now > told:
+            yield self.take(now - told)
 
     def take(self, consumed: int) -> DocumentBatch:
         """Return what was collected and start again, empty."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headrace.sources.compressed import ByteStream, open_stream
 from headrace.sources.content import inspect_named
 from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES, FIRST_BLOCK_BYTES, fast_decoder
-from headrace.sources.documents import MOST_DROPS, WHOLE_FILE, BadInput, BatchBuilder, DocumentBatch, Drop
+from headrace.sources.documents import WHOLE_FILE, BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.files import SourceFile
 from headrace.sources.lines import LineFault, LineParser, split_field
 from headrace.sources.rawfile import Observer
@@ -56,17 +56,9 @@ def read_jsonl(
     parser = LineParser(text_field, BadInput(on_bad_input), keep_empty=keep_empty)
     builder = BatchBuilder()
     reader = _BlockReader(file.label, file_index, parser, builder)
-    told = read = 0
     with open_stream(file, observe) as stream:
-        for block in _line_blocks(stream, block_bytes):
-            reader.add(block)
-            read += len(block)
-            faulty = bool(builder.drops or builder.replaced) and read <= batch_bytes
-            if faulty or builder.stream_bytes >= batch_bytes or len(builder.drops) >= MOST_DROPS:
-                yield builder.take(stream.consumed - told)
-                told = stream.consumed
-        if builder.texts or builder.drops or stream.consumed > told:
-            yield builder.take(stream.consumed - told)
+        steps = map(reader.add, _line_blocks(stream, block_bytes))
+        yield from builder.batches(steps, lambda: stream.consumed, batch_bytes)
 
 
 class JSONLSource:

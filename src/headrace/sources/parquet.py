@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from headrace.sources.columns import PIECE_ROWS, ColumnReader, column_fault, load_pyarrow, steps_of, told_as_damage
-from headrace.sources.documents import MOST_DROPS, BadInput, BatchBuilder, DocumentBatch
+from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch
 from headrace.sources.files import SourceFile
 from headrace.sources.random_access import PlacedReads, follow, follow_to_end
 from headrace.sources.rawfile import Observer, RawFile, open_raw
@@ -69,25 +69,24 @@ def read_parquet(
     reader = ColumnReader(
         file.label, file_index, text_field, BadInput(on_bad_input), keep_empty=keep_empty, builder=builder
     )
-    consumed = read = 0
     with open_raw(file, observe) as raw, _opened(raw) as parquet:
         with told_as_damage(raw, "Parquet"):
             fault = column_fault(parquet.schema_arrow, text_field)
         if fault:
             raise raw.damaged(fault)
         total = parquet.metadata.num_rows
-        for _ in steps_of(raw, "Parquet", _pieces(parquet, text_field, reader)):
-            faulty = bool(builder.drops or builder.replaced) and read + builder.stream_bytes <= batch_bytes
-            if faulty or builder.stream_bytes >= batch_bytes or len(builder.drops) >= MOST_DROPS:
-                follow(raw, reader.rows, total)
-                read += builder.stream_bytes
-                yield builder.take(raw.consumed - consumed)
-                consumed = raw.consumed
-        if reader.rows != total:
-            raise raw.damaged(f"damaged Parquet: {reader.rows:,} rows came out of it, its footer counts {total:,}")
-        follow_to_end(raw)
-        if builder.texts or builder.drops or raw.consumed > consumed:
-            yield builder.take(raw.consumed - consumed)
+
+        def steps() -> Iterator[None]:
+            yield from steps_of(raw, "Parquet", _pieces(parquet, text_field, reader))
+            if reader.rows != total:
+                raise raw.damaged(f"damaged Parquet: {reader.rows:,} rows came out of it, its footer counts {total:,}")
+            follow_to_end(raw)
+
+        def consumed() -> int:
+            follow(raw, reader.rows, total)
+            return raw.consumed
+
+        yield from builder.batches(steps(), consumed, batch_bytes)
 
 
 def _pieces(parquet: Any, text_field: str, reader: ColumnReader) -> Iterator[None]:  # noqa: ANN401  # no types

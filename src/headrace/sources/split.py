@@ -8,7 +8,7 @@ import numpy as np
 from headrace.errors import SourceError
 from headrace.sources.compressed import ByteStream, open_stream
 from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES
-from headrace.sources.documents import MOST_DROPS, WHOLE_FILE, BadInput, BatchBuilder, DocumentBatch, Drop
+from headrace.sources.documents import WHOLE_FILE, BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.files import SourceFile
 from headrace.sources.rawfile import Observer
 from headrace.sources.utf8 import BOM, first_invalid_utf8, unmarked_wide_encoding, wide_encoding
@@ -53,7 +53,6 @@ def read_split(
     by `batch_bytes` and the longest document.
     """
     builder = BatchBuilder()
-    told = read = 0
     replace = BadInput(on_bad_input) is BadInput.REPLACE
     with open_stream(file, observe) as stream:
         head = _read(stream, max(block_bytes, 4096))
@@ -62,15 +61,9 @@ def read_split(
             builder.drops.append(Drop(file.label, WHOLE_FILE, 0, f"invalid UTF-8 (the file is {encoding})"))
             while stream.read(block_bytes):
                 pass
-        for piece in () if encoding else _pieces(_Bytes(stream, head, block_bytes), file.split):
-            _add(builder, piece, file, file_index, replace=replace, keep_empty=keep_empty)
-            faulty = bool(builder.drops or builder.replaced) and read + builder.stream_bytes <= batch_bytes
-            if faulty or builder.stream_bytes >= batch_bytes or len(builder.drops) >= MOST_DROPS:
-                read += builder.stream_bytes
-                yield builder.take(stream.consumed - told)
-                told = stream.consumed
-        if builder.texts or builder.drops or stream.consumed > told:
-            yield builder.take(stream.consumed - told)
+        pieces = () if encoding else _pieces(_Bytes(stream, head, block_bytes), file.split)
+        steps = (_add(builder, piece, file, file_index, replace=replace, keep_empty=keep_empty) for piece in pieces)
+        yield from builder.batches(steps, lambda: stream.consumed, batch_bytes)
 
 
 def _add(

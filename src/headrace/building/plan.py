@@ -105,8 +105,9 @@ class BuildPlan:
         mine = [source.path for source in self.sources]
         theirs = [source.path for source in command.sources]
         if mine != theirs:
-            problems = [Problem(path, "is not among the inputs any more") for path in mine if path not in {*theirs}]
-            problems += [Problem(path, "is a new input") for path in theirs if path not in {*mine}]
+            known, wanted = set(mine), set(theirs)
+            problems = [Problem(path, "is not among the inputs any more") for path in mine if path not in wanted]
+            problems += [Problem(path, "is a new input") for path in theirs if path not in known]
             return problems or [Problem("inputs", "are given in another order")]
         problems = []
         for old, new in zip(self.sources, command.sources, strict=True):

@@ -28,7 +28,8 @@ class RoomCheck:
         self._sizes = {job.shard.index: job.shard.size for job in jobs}
         self._packed = {job.shard.index: job.shard.files[0].compression is not None for job in jobs}
         self._before = _bytes_in(folder)
-        self._due = sum(self._sizes.values()) > _AFTER_BYTES
+        self.due = sum(self._sizes.values()) > _AFTER_BYTES
+        """Whether the time to judge may still come."""
 
     def look(self, read: Mapping[int, int]) -> None:
         """Judge, when it is time to; once.
@@ -39,9 +40,9 @@ class RoomCheck:
         Raises:
             BuildError: the rest will need more than is free.
         """
-        if not self._due or sum(read.values()) < _AFTER_BYTES:
+        if not self.due or sum(read.values()) < _AFTER_BYTES:
             return
-        self._due = False
+        self.due = False
         written = _bytes_in(self._folder) - self._before
         needed = int(written * self._left(read))
         disk = os.statvfs(self._folder)

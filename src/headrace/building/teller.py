@@ -51,7 +51,8 @@ class Teller:
             )
         )
         self._announcer.progress(input_bytes, documents, tokens, seconds)
-        self._room.look({index: counts[0] for index, counts in self._counts.items()})
+        if self._room.due:
+            self._room.look({index: counts[0] for index, counts in self._counts.items()})
 
     def opened(self, index: int, roll: int, path: Path) -> None:
         """A shard was begun."""

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from headrace.errors import ManifestError
-from headrace.manifest import ShardEntry, TokenizerRef
+from headrace.manifest import PRIVATE, ShardEntry, TokenizerRef
 from headrace.manifest_checks import ManifestChecker
 
 __all__ = [
     "BUILDING_NAME",
     "JOURNAL",
     "LOCK",
+    "SHARD_NAME",
     "Building",
     "Mode",
     "OpenShard",
@@ -30,9 +31,9 @@ __all__ = [
 ]
 
 BUILDING_NAME = "building.json"
-JOURNAL = Path(".headrace") / "journal.jsonl"
+JOURNAL = Path(PRIVATE) / "journal.jsonl"
 """JSON lines in the folder of the new shards, each an object with one key: see `journal_rows`."""
-LOCK = Path(".headrace") / "lock"
+LOCK = Path(PRIVATE) / "lock"
 """Held (`flock`) by a build while it is at work in the folder."""
 FORMAT_VERSION = 1
 Mode = Literal["build", "append", "overwrite"]
@@ -111,6 +112,10 @@ class Building:
             if isinstance(error, ManifestError):
                 raise
             raise ManifestError(f"{name}: is damaged ({type(error).__name__}: {error})") from error
+
+
+SHARD_NAME = r"(\d{6,})-\d{4,}-\d{4,}"
+"""Matches the names that `shard_name` gives; its group is the source shard's index."""
 
 
 def shard_name(index: int, roll: int) -> str:

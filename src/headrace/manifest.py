@@ -21,6 +21,7 @@ from headrace.errors import ManifestError, MissingShardError, Problem, Unreadabl
 __all__ = [
     "INDEX_NAME",
     "MAX_UINT16_VOCAB",
+    "PRIVATE",
     "Append",
     "Fingerprint",
     "Manifest",
@@ -34,6 +35,8 @@ __all__ = [
 ]
 
 INDEX_NAME = "shards.json"
+PRIVATE = ".headrace"
+"""Folder in a corpus for what can be derived again, or concerns a build or a machine."""
 FORMAT_VERSION = 2
 MAX_UINT16_VOCAB = 65536
 """Largest `vocab_size` whose ids (0 to 65,535) all fit uint16."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace.building.job import run_job
+from headrace.building.output import drop_log
 from headrace.errors import BuildError, SourceError
 from headrace.events import BuildFinished
 
@@ -213,4 +214,4 @@ def test_a_job_can_run_alone(tmp_path, write_jsonl):
     outcome = run_job(job, headrace.Tokenizer())
     assert [entry.token_count for entry in outcome.entries] == [5]
     assert (outcome.documents_in, outcome.drops) == (3, ())
-    assert job.dropped_path.exists()
+    assert drop_log(job.output, job.shard.index).exists()

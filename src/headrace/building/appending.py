@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headrace.building.plan import BuildPlan, PlannedSource
 from headrace.errors import OutputExistsError
+from headrace.in_progress import SHARD_NAME
 from headrace.manifest import INDEX_NAME, Append, Manifest
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
@@ -14,7 +15,6 @@ from headrace.storage.versions import VERSIONS, extents_name
 
 __all__ = ["appended_manifest", "appended_plan", "first_free_index", "keep_version", "refuse_other_corpus"]
 
-_INDEX = re.compile(r"(\d{6,})-\d{4,}-\d{4,}")
 _SHARED = ("boundary_token_id", "chunk_tokens", "bos_token_id")
 """Options that hold for a corpus as a whole."""
 
@@ -54,7 +54,7 @@ def appended_plan(manifest: Manifest) -> BuildPlan | None:
 
 def first_free_index(base: Manifest) -> int:
     """Index of the first source shard that is added: a function of the manifest alone, beyond all that were used."""
-    used = [int(found[1]) for entry in base.shards if (found := _INDEX.fullmatch(entry.shard_id))]
+    used = [int(found[1]) for entry in base.shards if (found := re.fullmatch(SHARD_NAME, entry.shard_id))]
     return max([len(base.sources), *(index + 1 for index in used)])
 
 

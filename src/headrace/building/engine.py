@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from headrace.building.job import Hooks, ShardJob, ShardOutcome, run_job
+from headrace.building.output import remove_attempt
 from headrace.building.processes import Worker, Workers
 from headrace.building.rolling import ignore
 from headrace.building.tally import Tally
@@ -164,7 +165,7 @@ class _PoolRun:
     def _begin_again(self, worker: Worker, death: str) -> None:
         """Let a new worker begin the dead one's job anew, unless it is the second that died of it."""
         job = cast("ShardJob", worker.job)
-        job.remove_attempt()
+        remove_attempt(job.output, job.shard.index)
         if before := self.deaths.get(job.shard.index):
             how = death if death == before else f"{before}, then {death}"
             raise BuildError(

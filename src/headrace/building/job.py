@@ -1,7 +1,6 @@
 """One source shard, from its files to published HDF5 shards: the unit of work of a build."""
 
 import hashlib
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import NamedTuple
 from headrace.building.encode import DocumentEncoder
 from headrace.building.faults import CHECK_BYTES, BadDocumentsError, DropLog, fields_hint, judge, look_on
 from headrace.building.lane import Lane
+from headrace.building.output import drop_log
 from headrace.building.place import place_after, place_of, start_of
 from headrace.building.rolling import Opened, Origins, RollingShards, ignore, require_folder
 from headrace.building.tally import Tally
@@ -64,27 +64,6 @@ class ShardJob:
         """Name of the k-th shard, known without the other sources' counts."""
         return shard_name(self.shard.index, roll)
 
-    def remove_attempt(self) -> None:
-        """Remove the shards, whole and partial, that an attempt has left which was cut short.
-
-        Raises:
-            BuildError: the folder is gone, or cannot be changed.
-        """
-        require_folder(self.output)
-        shards = self.shard_id(0).rpartition("-")[0] + r"-\d+\.h5"
-        ours = re.compile(rf"{shards}|\.+{shards}\..*")
-        try:
-            for path in self.output.iterdir():
-                if ours.fullmatch(path.name):
-                    path.unlink(missing_ok=True)
-        except OSError as error:
-            raise BuildError(f"{self.output}: cannot be written: {error.strerror}") from error
-
-    @property
-    def dropped_path(self) -> Path:
-        """Where the documents that are not kept are listed."""
-        return self.output / ".headrace" / "dropped" / f"{self.shard.index:06d}-0000.jsonl"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShardOutcome:
@@ -98,7 +77,7 @@ class ShardOutcome:
     cut_tokens: int
     text_bytes: int
     drops: tuple[Drop, ...]
-    """The first few bad ones; all that were not kept are listed in `dropped_path`."""
+    """The first few bad ones; all that were not kept are listed in its `drop_log`."""
     extents: tuple[ShardExtents, ...] = ()
 
 
@@ -161,7 +140,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
     tally = Tally()
     hashes = SourceHashes(job.shard)
     try:
-        with DropLog(job.dropped_path) as log, Lane() as lane:
+        with DropLog(drop_log(job.output, job.shard.index)) as log, Lane() as lane:
             _fill(job, encoder, shards, _Books(tally, log, hashes, lane, hooks))
             lane.drain()
             for file in job.shard.files:

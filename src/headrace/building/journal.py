@@ -16,7 +16,7 @@ from headrace.building.job import ShardOutcome
 from headrace.building.plan import BuildPlan, PlannedSource
 from headrace.errors import ManifestError
 from headrace.in_progress import entries_of, journal_rows
-from headrace.manifest import SourceEntry, TokenizerRef
+from headrace.manifest import Manifest, SourceEntry, TokenizerRef
 from headrace.sources import Drop
 from headrace.storage.atomic import write_bytes
 
@@ -64,6 +64,10 @@ class Journal:
             self.before += self._rows()
             self.earlier = self.finished
         self.plan, self.finished, self.faulty = None, {}, frozenset()
+
+    def appends_to(self, corpus: Manifest) -> bool:
+        """Whether an append to this corpus was begun and not published."""
+        return self.plan is not None and self.plan.mode == "append" and self.plan.base == corpus.fingerprint.hex
 
     def begin(self, plan: BuildPlan) -> None:
         """Write the plan and what is finished, in order of the source shards."""

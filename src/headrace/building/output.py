@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from headrace.errors import BuildError, OutputExistsError
-from headrace.in_progress import LOCK
-from headrace.manifest import INDEX_NAME, Manifest
+from headrace.in_progress import LOCK, SHARD_NAME
+from headrace.manifest import INDEX_NAME, PRIVATE, Manifest
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.hdf5_corpus import SIDECAR
@@ -25,8 +25,10 @@ __all__ = [
     "DROPPED",
     "TOKENIZER_FOLDER",
     "OutputFolder",
+    "drop_log",
     "publish_corpus",
     "refuse_foreign_tokenizer",
+    "remove_attempt",
     "remove_logs",
     "remove_partial",
     "remove_shards",
@@ -34,12 +36,11 @@ __all__ = [
 
 TOKENIZER_FOLDER = "tokenizer"
 """Holds a copy of the tokenizer, so that decoding needs nothing else."""
-PRIVATE = ".headrace"
 DROPPED = Path(PRIVATE) / "dropped"
 """Holds, a file a source shard, the documents that were not kept."""
-_SHARD = r"\d{6,}-\d{4,}-\d{4,}\.h5"
-_WHOLE = re.compile(_SHARD)
-_PARTIAL = re.compile(rf"\.+{_SHARD}\..*|\.(?:building|shards)\.json\.\d+\.[0-9a-f]{{8}}")
+_WHOLE = re.compile(rf"{SHARD_NAME}\.h5")
+_PARTIAL = re.compile(rf"\.+{SHARD_NAME}\.h5\..*")
+_PARTIAL_INDEX = re.compile(r"\.(?:building|shards)\.json\.\d+\.[0-9a-f]{8}")
 """Shards and indexes under the names that they have before they are whole."""
 _LOCK_TRIES, _LOCK_PAUSE = 5, 0.1
 """`headrace status` holds the lock for a moment."""
@@ -126,7 +127,7 @@ def remove_partial(folder: Path) -> None:
     """Remove what a build that ended early has left half written in a corpus folder."""
     hidden = re.compile(r"\..*")
     private = (PRIVATE, VERSIONS, TOKENIZER_FOLDER)
-    places = (folder, _PARTIAL), *((folder / name, hidden) for name in private)
+    places = (folder, _PARTIAL), (folder, _PARTIAL_INDEX), *((folder / name, hidden) for name in private)
     for place, pattern in places:
         for entry in os.scandir(place) if place.is_dir() else ():
             if pattern.fullmatch(entry.name):
@@ -138,6 +139,26 @@ def remove_shards(folder: Path, keep: Collection[str]) -> None:
     for entry in os.scandir(folder):
         if _WHOLE.fullmatch(entry.name) and entry.name not in keep:
             Path(entry.path).unlink(missing_ok=True)
+
+
+def remove_attempt(folder: Path, index: int) -> None:
+    """Remove all shards of one source shard, whole and partial.
+
+    Raises:
+        BuildError: the folder is gone, or cannot be changed.
+    """
+    try:
+        for entry in os.scandir(folder):
+            found = _WHOLE.fullmatch(entry.name) or _PARTIAL.fullmatch(entry.name)
+            if found and int(found[1]) == index:
+                Path(entry.path).unlink(missing_ok=True)
+    except OSError as error:
+        raise BuildError(f"{folder}: cannot be written: {error.strerror}") from error
+
+
+def drop_log(folder: Path, index: int) -> Path:
+    """Where the documents of a source shard that are not kept are listed."""
+    return folder / DROPPED / f"{index:06d}-0000.jsonl"
 
 
 def remove_logs(folder: Path, first_index: int, indexes: Collection[int]) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from headrace.building.appending import appended_manifest, keep_version
 from headrace.building.job import ShardOutcome
-from headrace.building.output import DROPPED, publish_corpus
+from headrace.building.output import publish_corpus
 from headrace.building.replacing import put_in_place, remove_old
 from headrace.building.work import NEXT, Work
 from headrace.in_progress import BUILDING_NAME, JOURNAL
-from headrace.manifest import Manifest, ShardEntry
-from headrace.storage.atomic import fsync_file, fsync_folder, write_bytes
+from headrace.manifest import PRIVATE, Manifest, ShardEntry
+from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import SIDECAR, checked_layout, extents_of, load_table
 from headrace.storage.versions import VERSIONS
@@ -37,8 +37,7 @@ def publish(
     """
     corpus = work.folder.path
     extents = [extent for outcome in outcomes for extent in _extents(work.shards, outcome)]
-    _sync_logs(work.shards / DROPPED)
-    write_bytes(corpus / ".headrace" / "local.json", json.dumps(dict(local), indent=1).encode())
+    write_bytes(corpus / PRIVATE / "local.json", json.dumps(dict(local), indent=1).encode())
     if work.mode == "overwrite":
         _replace(work, added, extents, tokenizer)
         manifest = added
@@ -79,10 +78,3 @@ def _extents_of(folder: Path, entry: ShardEntry) -> ShardExtents:
 def _base_extents(corpus: Path, base: Manifest) -> Sequence[ShardExtents]:
     table = load_table(corpus / SIDECAR, base.fingerprint.hex)
     return table.parts() if table else [_extents_of(corpus, entry) for entry in base.shards]
-
-
-def _sync_logs(folder: Path) -> None:
-    if folder.is_dir():
-        for log in folder.iterdir():
-            fsync_file(log)
-        fsync_folder(folder)

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from headrace.building.output import DROPPED
 from headrace.errors import ManifestError, OutputExistsError
-from headrace.manifest import INDEX_NAME, Manifest, read_manifest, shard_candidates
+from headrace.manifest import INDEX_NAME, PRIVATE, Manifest, read_manifest, shard_candidates
 from headrace.storage.atomic import fresh_name, fsync_folder, write_bytes
 from headrace.storage.versions import VERSIONS
 
 __all__ = ["put_in_place", "remove_old"]
 
-OLD = Path(".headrace") / "old"
+OLD = Path(PRIVATE) / "old"
 """Where the old shards have their second names."""
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV, errno.ENOSYS}
 
@@ -44,7 +44,10 @@ def put_in_place(corpus: Path, shards: Path, manifest: Manifest) -> set[Path]:
         _link(shards / name, corpus / name)
     shutil.rmtree(corpus / DROPPED, ignore_errors=True)
     if (shards / DROPPED).is_dir():
-        shutil.copytree(shards / DROPPED, corpus / DROPPED)
+        (corpus / DROPPED).mkdir()
+        for log in sorted((shards / DROPPED).iterdir()):
+            _link(log, corpus / DROPPED / log.name)
+        fsync_folder(corpus / DROPPED)
     fsync_folder(corpus)
     files = (path for entry in old.shards for path in shard_candidates(corpus / INDEX_NAME, old, entry))
     inside = {path for path in files if path.parent == corpus and path.name not in names}

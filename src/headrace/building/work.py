@@ -11,18 +11,18 @@ from typing import Literal
 from headrace.building.appending import appended_plan, first_free_index, refuse_other_corpus
 from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
 from headrace.building.journal import Journal
-from headrace.building.output import DROPPED, OutputFolder, remove_logs, remove_partial, remove_shards
+from headrace.building.output import DROPPED, OutputFolder, drop_log, remove_logs, remove_partial, remove_shards
 from headrace.building.plan import BuildPlan
 from headrace.errors import ManifestError, OutputExistsError, Problem
 from headrace.events import Notice, Subscriber
 from headrace.in_progress import BUILDING_NAME, JOURNAL, Mode
-from headrace.manifest import INDEX_NAME, Manifest, locate_shards, read_manifest
+from headrace.manifest import INDEX_NAME, PRIVATE, Manifest, locate_shards, read_manifest
 from headrace.sources import Discovery, SourceFile
 from headrace.verify import verify_shards
 
 __all__ = ["NEXT", "Existing", "Work", "prepare"]
 
-NEXT = Path(".headrace") / "next"
+NEXT = Path(PRIVATE) / "next"
 """Where the shards of an `--overwrite` lie until they replace the corpus that is there."""
 Existing = Literal["resume", "append", "overwrite"]
 """What to do about an output that is there already."""
@@ -39,6 +39,8 @@ class Work:
     """The corpus that is appended to."""
     replaced: Manifest | None = None
     """The corpus that goes once the new one is whole."""
+    first_index: int = 0
+    """Of the new source shards."""
     published: Manifest | None = None
     """The corpus that this very command has published before, where it has, or added to."""
     sound: bool = False
@@ -48,11 +50,6 @@ class Work:
     def shards(self) -> Path:
         """Folder of the new shards."""
         return self.folder.path / NEXT if self.mode == "overwrite" else self.folder.path
-
-    @property
-    def first_index(self) -> int:
-        """Index of the first new source shard."""
-        return first_free_index(self.base) if self.base else 0
 
     @property
     def first_source(self) -> int:
@@ -85,8 +82,7 @@ class Work:
     @property
     def _appending(self) -> bool:
         """Whether an append to the corpus that is published was begun and not finished."""
-        plan, corpus = self.journal.plan, self.published
-        return corpus is not None and plan is not None and plan.mode == "append" and plan.base == corpus.fingerprint.hex
+        return self.published is not None and self.journal.appends_to(self.published)
 
     def tidy(self) -> None:
         """Remove what is left beside a corpus that is there and whole, but for an append that is not finished."""
@@ -103,9 +99,8 @@ class Work:
         for manifest in (self.base, self.published):  # these go on being served
             keep |= {Path(entry.path).name for entry in manifest.shards} if manifest else set()
         remove_partial(self.folder.path)
-        if (
-            self.replaced is not None
-        ):  # an overwrite may have ended just before it removed the shards of an older corpus
+        if self.replaced is not None:
+            # An overwrite may have ended just before it removed the shards of an older corpus.
             remove_partial(self.shards)
             remove_shards(self.folder.path, {entry.path for entry in self.replaced.shards})  # not those set aside
         remove_shards(self.shards, keep)
@@ -203,18 +198,20 @@ def _append(
     assert manifest is not None  # noqa: S101  # `_published` saw to it
     refuse_other_corpus(folder.path, manifest, plan)
     journal = Journal.load(folder.path / JOURNAL)
-    base = manifest.fingerprint.hex
-    unfinished = journal.plan is not None and journal.plan.mode == "append" and journal.plan.base == base
+    unfinished = journal.appends_to(manifest)
     if not unfinished:
         journal.publish()
     last = appended_plan(manifest)
     if last is not None and not unfinished and not allow_duplicates:
         again = replace(plan, mode="append", base=last.base)
-        if not last.differences(again) and not _changed(found.files, last, _hashes(manifest)[-len(last.sources) :]):
+        hashes = _hashes(manifest)[-len(last.sources) :]
+        if not last.differences(again) and not _changed(found.files, again, last, hashes):
             return Work(folder=folder, mode="append", journal=journal, published=manifest), again
     if not allow_duplicates:
         _refuse_known_files(folder.path, manifest, found.files)
-    return Work(folder=folder, mode="append", journal=journal, base=manifest), replace(plan, mode="append", base=base)
+    first = first_free_index(manifest)
+    work = Work(folder=folder, mode="append", journal=journal, base=manifest, first_index=first)
+    return work, replace(plan, mode="append", base=manifest.fingerprint.hex)
 
 
 def _refuse_known_files(path: Path, manifest: Manifest, files: Sequence[SourceFile]) -> None:
@@ -243,7 +240,7 @@ def _compare_published(work: Work, plan: BuildPlan, found: Discovery, on_event: 
             problems.append(Problem("appends", f"{len(manifest.appends)} were made since"))
         if journal.plan is not None and not journal.plan.differences(plan):
             made = journal.plan  # knows when the sources were last modified
-        problems = problems or _changed(found.files, made, _hashes(manifest))
+        problems = problems or _changed(found.files, plan, made, _hashes(manifest))
         if problems:
             raise OutputExistsError(
                 f"{work.folder.path}: holds a corpus already ({INDEX_NAME}), not of this command; choose another folder, "
@@ -278,7 +275,7 @@ def _compare_unfinished(work: Work, plan: BuildPlan, found: Discovery, *, discar
     journal = work.journal
     assert journal.plan is not None  # noqa: S101  # the caller's condition
     problems = journal.plan.differences(plan, journal.faulty)
-    problems = problems or _changed(found.files, journal.plan, list(_finished_hashes(work, found)))
+    problems = problems or _changed(found.files, plan, journal.plan, list(_finished_hashes(work, found)))
     if problems and discard:
         journal.finished.clear()
         return
@@ -319,8 +316,7 @@ def _not_whole(work: Work) -> Iterator[tuple[int, str]]:
 
 
 def _lacks_log(work: Work, outcome: ShardOutcome) -> bool:
-    log = work.shards / DROPPED / f"{outcome.index:06d}-0000.jsonl"
-    return any(source.dropped for source in outcome.sources) and not log.is_file()
+    return any(source.dropped for source in outcome.sources) and not drop_log(work.shards, outcome.index).is_file()
 
 
 def _hashes(manifest: Manifest) -> list[str]:
@@ -334,11 +330,11 @@ def _finished_hashes(work: Work, found: Discovery) -> Iterator[str]:
         yield from (source.sha256 for source in outcome.sources) if outcome else ("" for _ in shard.files)
 
 
-def _changed(files: Sequence[SourceFile], made: BuildPlan, hashes: Sequence[str]) -> list[Problem]:
+def _changed(files: Sequence[SourceFile], plan: BuildPlan, made: BuildPlan, hashes: Sequence[str]) -> list[Problem]:
     """Sources of unchanged size whose bytes are not those that were read; trusted if modified at the same time."""
     problems: list[Problem] = []
-    for file, planned, known in zip(files, made.sources, hashes, strict=False):
-        if known and planned.mtime_ns != file.path.stat().st_mtime_ns and _sha256(file.path) != known:
+    for file, now, before, known in zip(files, plan.sources, made.sources, hashes, strict=False):
+        if known and now.mtime_ns != before.mtime_ns and _sha256(file.path) != known:
             problems.append(Problem(file.label, "has changed since it was read: its SHA-256 is another"))
     return problems
 

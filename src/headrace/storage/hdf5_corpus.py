@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.errors import CorruptShardError, FormatError, HeadraceError, MissingShardError, Problem
-from headrace.manifest import Manifest, ShardEntry, file_size, resolve_shards, shard_candidates
+from headrace.manifest import PRIVATE, Manifest, ShardEntry, file_size, resolve_shards, shard_candidates
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.shard_files import HeldFile, Io, RangeReader, ShardFiles
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SIDECAR", "checked_layout", "extents_of", "load_table", "make_files", "make_line", "open_line"]
 
-SIDECAR = Path(".headrace") / "extents.bin"
+SIDECAR = Path(PRIVATE) / "extents.bin"
 """Where `headrace build` leaves the extents, in the corpus folder."""
 
 

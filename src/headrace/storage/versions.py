@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 
 from headrace.errors import FormatError, HeadraceError, ManifestError, MissingShardError, Problem
-from headrace.manifest import Manifest, read_manifest
+from headrace.manifest import PRIVATE, Manifest, read_manifest
 
 __all__ = ["VERSIONS", "extents_name", "read_version"]
 
-VERSIONS = Path(".headrace") / "versions"
+VERSIONS = Path(PRIVATE) / "versions"
 """In the corpus folder: `<fingerprint>.json`, the bytes of an earlier `shards.json` (whose paths stay relative to the
 corpus folder), and `<fingerprint>.extents.bin`."""
 _VERSION = re.compile(r"[0-9a-f]{8,64}")

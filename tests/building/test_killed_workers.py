@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.building.engine import PoolEngine
+from headrace.building.engine import Listener, PoolEngine
 from headrace.building.job import ContentOptions, Hooks, ShardJob, run_job
 from headrace.errors import BuildError
 from headrace.sources import discover, read_shard
@@ -159,10 +159,12 @@ def test_what_is_told_of_a_death(sources, batches, mortal, tmp_path):
     words = {b"word-b": tmp_path / "out" / "000001-0000-0001.h5"}
     PoolEngine(mortal(words, once=tmp_path / "deaths"), 1).run(
         jobs,
-        lambda _, counts: told.append(counts[1]),
-        lambda outcome: told.append([entry.path for entry in outcome.entries]),
-        lambda index, roll, _: told.append((index, roll)),
-        retry,
+        Listener(
+            progress=lambda _, counts: told.append(counts[1]),
+            outcome=lambda outcome: told.append([entry.path for entry in outcome.entries]),
+            opened=lambda index, roll, _: told.append((index, roll)),
+            retry=retry,
+        ),
     )
     where = "b.jsonl, lines {:,} to {:,}".format(*batches[1])
     message = f"a worker died (signal 9: Killed) while it read {where}; that source is begun once more"

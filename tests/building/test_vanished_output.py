@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.building.engine import Engine, PoolEngine, SerialEngine
+from headrace.building.engine import Engine, Listener, PoolEngine, SerialEngine
 from headrace.building.job import ContentOptions, ShardJob
 from headrace.errors import BuildError
 from headrace.sources import discover
@@ -37,7 +37,7 @@ def test_the_folder_is_removed(sources, tmp_path, engine: Engine, shard_tokens):
         for shard in discover([str(sources)]).shards
     ]
     with pytest.raises(BuildError) as caught:
-        engine.run(jobs, lambda *_: None, lambda _: None, lambda *_: shutil.rmtree(output, ignore_errors=True))
+        engine.run(jobs, Listener(opened=lambda *_: shutil.rmtree(output, ignore_errors=True)))
     assert str(caught.value) == f"{output}: is gone: the folder was removed while a build wrote into it; build again"
     assert not output.exists()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.building.engine import Engine, PoolEngine, SerialEngine
+from headrace.building.engine import Engine, Listener, PoolEngine, SerialEngine
 from headrace.building.job import ContentOptions, ShardJob
 from headrace.building.limits import default_workers
 from headrace.errors import BuildError, TokenizerError
@@ -248,9 +248,12 @@ def test_shards_that_are_begun_are_told(sources, tmp_path, engine: Engine):
     done: dict[int, list[str]] = {}
     engine.run(
         jobs,
-        lambda *_: None,
-        lambda outcome: done.update({outcome.index: [entry.path for entry in outcome.entries]}),
-        lambda index, *shard: told[index].append(shard) if index not in done else pytest.fail("told too late"),
+        Listener(
+            outcome=lambda outcome: done.update({outcome.index: [entry.path for entry in outcome.entries]}),
+            opened=lambda index, *shard: (
+                told[index].append(shard) if index not in done else pytest.fail("told too late")
+            ),
+        ),
     )
     for index, paths in done.items():
         assert [roll for roll, _ in told[index]] == [0, 1, 2]

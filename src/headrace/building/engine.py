@@ -20,33 +20,31 @@ from headrace.tokenizers.base import BatchTokenizer
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-__all__ = ["Engine", "PoolEngine", "SerialEngine"]
+__all__ = ["Engine", "Listener", "PoolEngine", "SerialEngine"]
 
 Counts = tuple[int, int, int, int]
 """Input bytes, documents, tokens and text bytes of one job so far."""
-OnProgress = Callable[[int, Counts], None]
-"""Receives a job's index and its running counts."""
-OnOutcome = Callable[[ShardOutcome], None]
-OnOpen = Callable[[int, int, Path], None]
-"""Receives a job's index, the number of a shard of it that is begun, and where it grows, in SWMR mode."""
-OnRetry = Callable[[str], None]
-"""Receives how a worker died whose job is begun anew: its counts start from 0 again, and so do its shards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """What an engine calls, in this process, in any order of jobs, one call at a time."""
+
+    progress: Callable[[int, Counts], None] = ignore
+    """Receives a job's index and its running counts."""
+    outcome: Callable[[ShardOutcome], None] = ignore
+    opened: Callable[[int, int, Path], None] = ignore
+    """Receives a job's index, the number of a shard of it that is begun, and where it grows, in SWMR mode; may be called
+    on another thread."""
+    retry: Callable[[str], None] = ignore
+    """Receives how a worker died whose job is begun anew: its counts start from 0 again, and so do its shards."""
 
 
 class Engine(Protocol):
     """Runs jobs. The outcomes do not depend on which engine runs them."""
 
-    def run(
-        self,
-        jobs: Sequence[ShardJob],
-        on_progress: OnProgress,
-        on_outcome: OnOutcome,
-        on_open: OnOpen = ignore,
-        on_retry: OnRetry = ignore,
-    ) -> None:
-        """Run all jobs; the callbacks are called in this process, in any order of jobs, one at a time.
-
-        `on_open` may be called on another thread. A job whose worker dies is begun once more, the others go on.
+    def run(self, jobs: Sequence[ShardJob], listener: Listener) -> None:
+        """Run all jobs. One whose worker dies is begun once more, the others go on.
 
         Raises:
             BuildError: two workers died of one job.
@@ -61,27 +59,20 @@ class SerialEngine:
     def __init__(self, tokenizer: BatchTokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def run(
-        self,
-        jobs: Sequence[ShardJob],
-        on_progress: OnProgress,
-        on_outcome: OnOutcome,
-        on_open: OnOpen = ignore,
-        on_retry: OnRetry = ignore,  # noqa: ARG002  # nothing can die but the build itself
-    ) -> None:
+    def run(self, jobs: Sequence[ShardJob], listener: Listener) -> None:
         """See `Engine.run`."""
         calling = Lock()  # shards are opened on a second thread
         for job in jobs:
 
             def report(tally: Tally, index: int = job.shard.index) -> None:
                 with calling:
-                    on_progress(index, (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes))
+                    listener.progress(index, (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes))
 
             def opened(roll: int, path: Path, index: int = job.shard.index) -> None:
                 with calling:
-                    on_open(index, roll, path)
+                    listener.opened(index, roll, path)
 
-            on_outcome(run_job(job, self._tokenizer, Hooks(report=report, opened=opened)))
+            listener.outcome(run_job(job, self._tokenizer, Hooks(report=report, opened=opened)))
 
 
 class PoolEngine:
@@ -110,19 +101,12 @@ class PoolEngine:
         self._inherit = tuple(inherit)
         self._in_order = in_order
 
-    def run(
-        self,
-        jobs: Sequence[ShardJob],
-        on_progress: OnProgress,
-        on_outcome: OnOutcome,
-        on_open: OnOpen = ignore,
-        on_retry: OnRetry = ignore,
-    ) -> None:
+    def run(self, jobs: Sequence[ShardJob], listener: Listener) -> None:
         """See `Engine.run`."""
         largest_first = sorted(jobs, key=lambda job: (-job.shard.size, job.shard.index))
         order = deque(jobs if self._in_order else largest_first)
         with Workers(min(self._workers, len(jobs)), self._tokenizer, self._inherit) as workers:
-            run = _PoolRun(workers, order, on_progress, on_outcome, on_open, on_retry)
+            run = _PoolRun(workers, order, listener)
             for worker in workers.all:
                 worker.start(order.popleft())
             while busy := {worker.results: worker for worker in workers.all if worker.job is not None}:
@@ -136,10 +120,7 @@ class _PoolRun:
 
     workers: Workers
     waiting: deque[ShardJob]
-    on_progress: OnProgress
-    on_outcome: OnOutcome
-    on_open: OnOpen
-    on_retry: OnRetry
+    listener: Listener
     deaths: dict[int, str] = field(default_factory=dict[int, str])
     """How the first worker of a job died, by the job's index."""
 
@@ -149,11 +130,11 @@ class _PoolRun:
             case "at", place:
                 worker.at = place
             case "progress", counts:
-                self.on_progress(worker.job_index, counts)
+                self.listener.progress(worker.job_index, counts)
             case "opened", (roll, path):
-                self.on_open(worker.job_index, roll, path)
+                self.listener.opened(worker.job_index, roll, path)
             case "outcome", outcome:
-                self.on_outcome(outcome)
+                self.listener.outcome(outcome)
                 worker.job = None
                 if self.waiting:
                     worker.start(self.waiting.popleft())
@@ -173,5 +154,5 @@ class _PoolRun:
                 "bear what is there: look at it, or leave it out"
             )
         self.deaths[job.shard.index] = death
-        self.on_retry(f"a worker died {death}; that source is begun once more")
+        self.listener.retry(f"a worker died {death}; that source is begun once more")
         self.workers.replace(worker).start(job)

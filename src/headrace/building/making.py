@@ -61,7 +61,7 @@ def make(
         if count > 1:
             engine = PoolEngine(tokenizer, count, (work.folder.lock,), in_order=in_order)
         try:
-            engine.run(todo, teller.progress, teller.outcome, teller.opened, teller.retry)
+            engine.run(todo, teller.listener)
             check.finish()
         except SourceError as error:
             reported = _reported(error, work, found, options, show_text=show_text)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from headrace.building.announce import Announcer
 from headrace.building.check import ReferenceCheck
-from headrace.building.engine import Counts
+from headrace.building.engine import Counts, Listener
 from headrace.building.job import ShardOutcome
 from headrace.building.journal import Journal
 from headrace.building.room import RoomCheck
@@ -15,7 +15,7 @@ __all__ = ["Teller"]
 
 
 class Teller:
-    """Receives the engine's calls, in this process.
+    """Receives the engine's calls.
 
     Args:
         on_event: the user's subscriber.
@@ -36,6 +36,11 @@ class Teller:
         self._started = time.monotonic()
         self._counts: dict[int, Counts] = {}
         self._sums = [0, 0, 0, 0]
+
+    @property
+    def listener(self) -> Listener:
+        """For the engine."""
+        return Listener(progress=self.progress, outcome=self.outcome, opened=self.opened, retry=self.retry)
 
     def progress(self, index: int, counts: Counts) -> None:
         """A source shard's running counts."""

@@ -8,7 +8,8 @@ import importlib.util
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from headrace.tokenizers.bpe_file import BYTE_LEVEL, byte_level_document
 
 __all__ = ["END_OF_TEXT", "END_OF_TEXT_ID", "GPT2_VOCAB_SIZE", "gpt2_tokenizer_json", "write_gpt2"]
 
@@ -28,12 +29,6 @@ def gpt2_tokenizer_json() -> str:
     data = _data_folder()
     vocab: dict[str, int] = json.loads((data / "encoder.json").read_text(encoding="utf-8"))
     lines = (data / "vocab.bpe").read_text(encoding="utf-8").split("\n")
-    byte_level: dict[str, Any] = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": True,
-    }
     special = {
         "id": END_OF_TEXT_ID,
         "content": END_OF_TEXT,
@@ -43,28 +38,8 @@ def gpt2_tokenizer_json() -> str:
         "normalized": True,
         "special": True,
     }
-    document = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [special],
-        "normalizer": None,
-        "pre_tokenizer": byte_level,
-        "post_processor": {**byte_level, "trim_offsets": False},
-        "decoder": byte_level,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": vocab,
-            "merges": [line.split(" ") for line in lines[1:] if line],  # the first line is a version
-        },
-    }
+    merges = [line.split(" ") for line in lines[1:] if line]  # the first line is a version
+    document = byte_level_document(vocab, merges, [special], {**BYTE_LEVEL, "trim_offsets": False})
     return json.dumps(document, ensure_ascii=False)
 
 

@@ -1,13 +1,15 @@
 """A byte-level BPE as the content of a Hugging Face tokenizer.json."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["BYTE_TOKENS", "Merge", "byte_level_bpe", "byte_spellings", "to_json"]
+__all__ = ["BYTE_LEVEL", "BYTE_TOKENS", "Merge", "byte_level_bpe", "byte_level_document", "byte_spellings", "to_json"]
 
 BYTE_TOKENS = 256
 """Ids that are single bytes, each its own."""
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+"""Cuts words as GPT-2 does, and spells bytes."""
 Merge = tuple[bytes, bytes]
 """Two tokens that become one."""
 
@@ -33,16 +35,26 @@ def byte_level_bpe(merges: Sequence[Merge], specials: Sequence[str]) -> dict[str
         rules.append(f"{left} {right}")  # versions of `tokenizers` before 0.20 read no other form
         vocab.setdefault(left + right, len(vocab))
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    added = [{"id": len(vocab) + place, "content": token, **flags} for place, token in enumerate(specials)]
+    return byte_level_document(vocab, rules, added)
+
+
+def byte_level_document(
+    vocab: Mapping[str, int],
+    merges: Sequence[str | list[str]],
+    added_tokens: Sequence[Mapping[str, Any]],
+    post_processor: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A tokenizer.json, as parsed, around what GPT-2 and others of its kind differ in."""
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": len(vocab) + place, "content": token, **flags} for place, token in enumerate(specials)],
+        "added_tokens": [*added_tokens],
         "normalizer": None,
-        "pre_tokenizer": byte_level,
-        "post_processor": None,
-        "decoder": byte_level,
+        "pre_tokenizer": BYTE_LEVEL,
+        "post_processor": post_processor,
+        "decoder": BYTE_LEVEL,
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -53,7 +65,7 @@ def byte_level_bpe(merges: Sequence[Merge], specials: Sequence[str]) -> dict[str
             "byte_fallback": False,
             "ignore_merges": False,
             "vocab": vocab,
-            "merges": rules,
+            "merges": merges,
         },
     }
 

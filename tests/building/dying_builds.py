@@ -12,6 +12,7 @@ does. What HDF5 holds back dies with the process, unless it happens to have writ
 of HDF5's writes makes it write, and one before leaves it.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -76,7 +77,8 @@ class Builder:
             inputs: of the build, like ...
             output: ... this, and ...
             options: ... these.
-            more: `fault` is where to die. `warm` is no build, but a first one, so that no later one imports anything.
+            more: `fault` is where to die. `links`, if false, makes the file system one without hard links. `warm` is no build,
+                but a first one, so that no later one imports anything.
 
         Returns:
             `ended`: `killed`, `done`, the name of the error, or a traceback. If done, `report`, `points`, the calls that were
@@ -199,6 +201,11 @@ def arm(fault: Fault) -> None:
     build_module.publish = publish_from_now_on
 
 
+def no_link(*_: object) -> None:
+    """Fail as on FAT."""
+    raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
 def half_a_copy(source: str, target: str, **_: object) -> None:
     """Copy the first half."""
     data = Path(source).read_bytes()
@@ -253,6 +260,8 @@ def build(asked: dict[str, Any]) -> dict[str, Any]:
     """Build in this process; how it ended, unless it dies."""
     fault = Fault(asked.get("fault"))
     fault.watch(asked["output"])
+    if not asked.get("links", True):
+        os.link = no_link
     arm(fault)
     answer: dict[str, Any] = {"ended": "done", "points": fault.reached, "missed": fault.missed}
     try:

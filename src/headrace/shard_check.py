@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from headrace.damage import DocumentPlaces, listed, odd_ends, odd_origins, runs, unreadable_objects
@@ -227,7 +227,7 @@ class ShardCheck:
         crc = 0
         for data in pieces:
             self.bytes_read += len(data)
-            crc = zlib.crc32(data, crc)
+            crc = crc32(data, crc)
             if update is not None:
                 update(data)
             if self._stopped is not None and self._stopped():

@@ -40,6 +40,18 @@ def test_an_error_is_not_lost():
             start_often(lane)
 
 
+def test_without_a_thread_calls_run_where_they_are_given():
+    """At once, on the caller's thread, and an error is raised there."""
+    ran: list[int] = []
+    with Lane(own_thread=False) as lane:
+        lane.call(lambda: ran.append(threading.get_ident()))
+        assert ran == [threading.get_ident()]
+        with pytest.raises(ZeroDivisionError):
+            lane.call(divmod, 1, 0)
+        lane.start()
+        lane.drain()
+
+
 def test_calls_are_held_until_the_start():
     """A call waits for the owner's word, but not for ever: many together are started by themselves."""
     ran: list[int] = []

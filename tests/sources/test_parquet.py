@@ -318,7 +318,7 @@ def test_a_column_of_gigabytes(tmp_path, rows):
     size, largest, peak = map(int, ran.stdout.split())
     assert size == rows * (1 << 20) - rows // 2
     assert largest <= 70 << 20
-    assert peak < 900  # twice the text otherwise
+    assert peak < 1150  # twice the text, and more, otherwise
 
 
 WITHOUT = """

@@ -54,6 +54,7 @@ def test_nothing_wraps_at_the_edge_of_the_dtype(path, highest):
         ({"chunk_size": -4}, WriterError),
         ({"chunk_size": 2.5}, WriterError),
         ({"chunk_size": 1 << 31}, WriterError),
+        ({"flush_chunks": 0}, WriterError),
         ({"dataset_name": ""}, WriterError),
         ({"dataset_name": "."}, WriterError),
         ({"dataset_name": "documents"}, WriterError),

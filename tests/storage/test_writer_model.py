@@ -1,6 +1,7 @@
 """The HDF5 shard against a model: any sequence of calls, the same file however it is batched."""
 
 import hashlib
+import shutil
 import tempfile
 import zlib
 from itertools import pairwise
@@ -47,20 +48,27 @@ def cuts_of(documents):
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
 @settings(max_examples=40, deadline=None)
-@given(documents=DOCUMENTS, chunk_size=st.integers(1, 12), level=st.integers(1, 9), data=st.data())
-def test_file_is_the_model_however_batched(compression, documents, chunk_size, level, data):
+@given(
+    documents=DOCUMENTS,
+    chunk_size=st.integers(1, 12),
+    flush_chunks=st.integers(1, 4),
+    level=st.integers(1, 9),
+    data=st.data(),
+)
+def test_file_is_the_model_however_batched(compression, documents, chunk_size, flush_chunks, level, data):
     """Tokens, document ends, checksums, hashes and counts are the model's; another batching gives the same bytes."""
     if compression == "zstd":
         pytest.importorskip("hdf5plugin")
     if compression != "none":
         compression = f"{compression}:{level}"
+    options = {"compression": compression, "flush_chunks": flush_chunks}
     whole = [ids + [BOUNDARY] * boundary for ids, boundary in documents]
     tokens = np.array([token for document in whole for token in document], dtype="<u2")
     ends = np.cumsum([len(document) for document in whole], dtype="<u8")
     chunks = [tokens[at : at + chunk_size] for at in range(0, len(tokens), chunk_size)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.h5"
-        entry = write(path, documents, chunk_size, range(len(documents)), compression=compression)
+        entry = write(path, documents, chunk_size, range(len(documents)), **options)
         with h5py.File(path, "r") as file:
             assert file["tokens"][:].tolist() == tokens.tolist()
             assert file["tokens"].dtype == tokens.dtype
@@ -77,7 +85,7 @@ def test_file_is_the_model_however_batched(compression, documents, chunk_size, l
         assert entry.documents_sha256 == attributes["documents_sha256"].decode() == ends_sha256
 
         other = Path(folder) / "b.h5"
-        again = write(other, documents, chunk_size, data.draw(cuts_of(documents)), compression=compression)
+        again = write(other, documents, chunk_size, data.draw(cuts_of(documents)), **options)
         assert again.sha256 == entry.sha256
         assert other.read_bytes() == path.read_bytes()
 
@@ -90,6 +98,24 @@ def test_a_document_that_ends_with_a_chunk(tmp_path, documents):
     write(one, documents, 4, range(len(documents)))
     write(many, documents, 4, [])
     assert one.read_bytes() == many.read_bytes()
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("flush_chunks", [1, 3])
+def test_readers_see_whole_flushes(tmp_path, compression, flush_chunks):
+    """While it grows, a reader finds so many whole chunks at once, each value final, with the documents that end before."""
+    path, many = tmp_path / "a.h5", 4 * flush_chunks
+    with HDF5ShardWriter(path, 4, vocab_size=999, compression=compression, flush_chunks=flush_chunks) as writer:
+        for number in range(60):
+            writer.add_document([number] * 2)
+            writer.add_boundary()
+            # A copy, for within one process HDF5 would show what it holds back.
+            with h5py.File(shutil.copy(path, tmp_path / "copy.h5"), "r", swmr=True) as file:
+                tokens = file["tokens"]
+                assert len(tokens) == tokens.attrs["token_count"] == (3 * number + 3) // many * many
+                assert tokens[:].tolist() == [at // 3 if at % 3 < 2 else 0 for at in range(len(tokens))]
+                assert len(file["documents/end"]) == max(len(tokens) - 1, 0) // 3
+                assert len(file["chunks/crc32"]) == len(tokens) // 4
 
 
 def test_tokens_of_any_integer_type_give_the_same_file(tmp_path):

@@ -10,6 +10,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.building.encode import DocumentEncoder
 from headrace.errors import TokenIdError, TokenizerError
 from headrace.testing.gpt2 import END_OF_TEXT, END_OF_TEXT_ID, GPT2_VOCAB_SIZE, gpt2_tokenizer_json
 from headrace.tokenizers.tokenizer_json import JsonTokenizer
@@ -57,7 +58,7 @@ def test_empty_batches_and_texts(gpt2):
     assert (len(ids), len(ends)) == (0, 0)
     ids, ends = gpt2.encode_documents([b"", b"a", b"", b""])
     assert (ids.tolist(), ends.tolist()) == ([64], [0, 1, 1, 1])
-    assert (ids.dtype, ends.dtype) == (np.uint16, np.int64)
+    assert (ids.dtype, ends.dtype) == (np.uint32, np.int64)
 
 
 def test_a_special_token_in_a_text_is_text(gpt2):
@@ -160,14 +161,15 @@ def test_added_tokens_that_are_not_special_are_encoded(byte_level, added_token, 
     ("size", "dtype"), [(65_535, np.uint16), (65_536, np.uint16), (65_537, np.uint32), (151_936, np.uint32)]
 )
 def test_vocabulary_size_decides_the_dtype(byte_level, write_json, size, dtype):
-    """65,536 ids fit uint16 exactly, one more does not; the highest id is encoded and decoded whole."""
+    """65,536 ids are stored as uint16, one more is not; the highest id is encoded and decoded whole."""
     fillers = {f"<filler {token_id}>": token_id for token_id in range(256, size - 1)}
     document = byte_level(fillers | {"ab": size - 1}, [["a", "b"]])
     tokenizer = JsonTokenizer(write_json(document))
     ids, ends = tokenizer.encode_documents([b"xab", b"ab"])
     assert tokenizer.vocab_size == size
-    assert ids.dtype == dtype
     assert (ids.tolist(), ends.tolist()) == ([120, size - 1, size - 1], [2, 3])
+    stored = DocumentEncoder(tokenizer, 0).encode([b"xab", b"ab"]).tokens
+    assert (stored.dtype, stored.tolist()) == (dtype, [120, size - 1, 0, size - 1, 0])
     assert tokenizer.decode(ids) == "xabab"
 
 

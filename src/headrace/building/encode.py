@@ -14,6 +14,9 @@ from headrace.tokenizers.base import BatchTokenizer
 
 __all__ = ["DocumentEncoder", "EncodedBatch"]
 
+_LONG = 64
+"""Tokens a document from which on it is faster to copy each by itself."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedBatch:
@@ -99,15 +102,22 @@ class DocumentEncoder:
     def _with_boundaries(
         self, ids: NDArray[Any], lengths: NDArray[np.int64], cut_tokens: int, cut_documents: int
     ) -> EncodedBatch:
-        extra = 1 if self.bos is None else 2
-        ends = np.cumsum(lengths + extra)
-        tokens = np.empty(len(ids) + extra * len(lengths), dtype=self.dtype)
-        text = np.ones(len(tokens), dtype=bool)
-        text[ends - 1] = False
+        ends = np.cumsum(lengths + (1 if self.bos is None else 2))
+        tokens = np.empty(int(ends[-1]) if len(ends) else 0, dtype=self.dtype)
+        # What is no text: the last token of each document, and with a BOS the first.
+        edges = [(ends - 1, self.boundary)]
         if self.bos is not None:
-            starts = ends - lengths - extra
-            text[starts] = False
-            tokens[starts] = self.bos
-        tokens[text] = ids
-        tokens[ends - 1] = self.boundary
+            edges.append((ends - lengths - 2, self.bos))
+        if len(ids) >= _LONG * len(lengths):
+            at = 0
+            for length, end in zip(lengths.tolist(), ends.tolist(), strict=True):
+                tokens[end - 1 - length : end - 1] = ids[at : at + length]
+                at += length
+        else:
+            text = np.ones(len(tokens), dtype=bool)
+            for places, _ in edges:
+                text[places] = False
+            tokens[text] = ids
+        for places, token in edges:
+            tokens[places] = token
         return EncodedBatch(tokens, ends, cut_tokens, cut_documents)

@@ -28,6 +28,8 @@ from headrace.tokenizers.base import BatchTokenizer
 __all__ = ["ContentOptions", "Hooks", "ShardJob", "ShardOutcome", "run_job"]
 
 _REPORT_SECONDS = 0.1
+_FLUSH_BYTES = 1 << 21
+"""Of tokens, written and flushed at once, where a chunk is not larger: a sixteenth of the calls of HDF5."""
 _LARGE_BATCH = 1 << 24
 """UTF-8 bytes above which a batch is encoded only after all before it are written."""
 
@@ -59,6 +61,8 @@ class ShardJob:
     """Place of the shard's first file among all files of the build."""
     options: ContentOptions
     output: Path
+    own_thread: bool = True
+    """Whether there is a core for a second thread."""
 
     def shard_id(self, roll: int) -> str:
         """Name of the k-th shard, known without the other sources' counts."""
@@ -116,6 +120,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
         max_document_tokens=options.max_document_tokens,
     )
     labels = [file.label for file in job.shard.files]
+    flush_chunks = max(_FLUSH_BYTES // (options.chunk_tokens * encoder.dtype.itemsize), 1)
 
     def create(path: Path) -> HDF5ShardWriter:
         return HDF5ShardWriter(
@@ -126,6 +131,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
             tokenizer_sha256=tokenizer.ref.sha256,
             source_files=labels,
             compression=options.compression,
+            flush_chunks=flush_chunks,
         )
 
     extents: list[ShardExtents] = []
@@ -140,7 +146,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
     tally = Tally()
     hashes = SourceHashes(job.shard)
     try:
-        with DropLog(drop_log(job.output, job.shard.index)) as log, Lane() as lane:
+        with DropLog(drop_log(job.output, job.shard.index)) as log, Lane(own_thread=job.own_thread) as lane:
             _fill(job, encoder, shards, _Books(tally, log, hashes, lane, hooks))
             lane.drain()
             for file in job.shard.files:

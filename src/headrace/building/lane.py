@@ -25,10 +25,11 @@ class Lane:
 
     Args:
         depth: starts whose calls may wait; `start` blocks when they do.
+        own_thread: if false, every call runs where it is given, at once: without an idle core a thread only costs.
     """
 
-    def __init__(self, depth: int = 4) -> None:
-        self._pool = ThreadPoolExecutor(1)
+    def __init__(self, depth: int = 4, *, own_thread: bool = True) -> None:
+        self._pool = ThreadPoolExecutor(1) if own_thread else None
         self._waiting: deque[Future[Any]] = deque()
         self._depth = depth
         self._given: list[Callable[[], Any]] = []
@@ -39,16 +40,22 @@ class Lane:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=kind is not None)
 
     def call(self, function: Callable[Arguments, Any], /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         """Take a call, which runs once it is started, after all that were given before. Many are started at once."""
+        if self._pool is None:
+            function(*args, **kwargs)
+            return
         self._given.append(partial(function, *args, **kwargs))
         if len(self._given) >= _MOST_GIVEN:
             self.start()
 
     def start(self) -> None:
         """Let the thread run what was given."""
+        if self._pool is None:
+            return
         while len(self._waiting) > self._depth:
             self._waiting.popleft().result()
         self._waiting.append(self._pool.submit(_run, self._given))

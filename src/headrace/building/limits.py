@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["default_workers"]
+__all__ = ["available_cpus", "default_workers"]
 
 _WORKER_BYTES = 1_000_000_000
 """Memory that a worker may need: a large tokenizer, its cache, and a few batches."""
@@ -21,10 +21,14 @@ def default_workers(root: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> in
         root: where the cgroup file systems are mounted.
         membership: lists the cgroups of this process.
     """
-    limits = [_cpus()]
-    for folder in _folders(root, membership):
-        limits += [int(limit) for limit in (_quota(folder), _memory(folder)) if limit is not None]
-    return max(min(limits), 1)
+    memory = (_memory(folder) for folder in _folders(root, membership))
+    return max(min(int(limit) for limit in (available_cpus(root, membership), *memory) if limit is not None), 1)
+
+
+def available_cpus(root: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> float:
+    """CPUs that this process may use, and the quota of its cgroup, whichever is less; arguments as above."""
+    quotas = (_quota(folder) for folder in _folders(root, membership))
+    return min(limit for limit in (_cpus(), *quotas) if limit is not None)
 
 
 def _cpus() -> int:

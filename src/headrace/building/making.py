@@ -1,12 +1,14 @@
 """The making of a corpus: run the jobs that are not finished, then publish."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headrace.building.announce import Announcer
 from headrace.building.check import ReferenceCheck, sample_texts
 from headrace.building.engine import Engine, PoolEngine, SerialEngine
 from headrace.building.faults import FaultyInputError, show_texts, with_more
 from headrace.building.job import ContentOptions, ShardOutcome
+from headrace.building.limits import available_cpus
 from headrace.building.outcome import make_manifest, nothing_kept
 from headrace.building.publishing import publish
 from headrace.building.rolling import require_folder
@@ -44,6 +46,8 @@ def make(
     resumed = dict(work.journal.finished)
     todo = [job for job in jobs if job.shard.index not in resumed]
     count = max(min(workers, len(todo)), 1)
+    if available_cpus() <= count:
+        todo = [replace(job, own_thread=False) for job in todo]
     sample = list(sample_texts(found.shards, options.text_field))
     announcer = Announcer(work.folder.path, _building(work, found, options, tokenizer))
     with ReferenceCheck(tokenizer, sample) as check:

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import zlib
 from array import array
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from weakref import WeakValueDictionary
 
 import h5py
 import numpy as np
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, MissingShardError, UnreadableShardError
@@ -106,7 +106,7 @@ class GrowingShard:
         size = self._file.chunk_size
         with naming(self.path):
             chunk = self._file.tokens[number * size : min((number + 1) * size, self._written)]
-        if zlib.crc32(chunk.data) != self._checksums[number]:
+        if crc32(chunk.data) != self._checksums[number]:
             raise UnreadableShardError(
                 f"{self.path}: chunk {number} does not match its checksum: its writer gave the file up, or it is damaged"
             )

@@ -2,7 +2,6 @@
 
 import mmap
 import os
-import zlib
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, FormatError, GrowingShardError
@@ -206,7 +206,7 @@ def _end_crcs(path: Path, file: Any, dataset: Any, token_count: int, chunk_size:
     require_filters(path, dataset)
     head = dataset[: min(chunk_size, token_count)]
     tail = dataset[last * chunk_size : token_count]
-    return zlib.crc32(head.data), zlib.crc32(tail.data)
+    return crc32(head.data), crc32(tail.data)
 
 
 def _find(path: Path, needle: bytes) -> int:

@@ -3,7 +3,6 @@
 import hashlib
 import operator
 import os
-import zlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from isal.isal_zlib import crc32
 from numpy.typing import ArrayLike, NDArray
 
 from headrace.errors import TokenIdError, WriterError
@@ -31,6 +31,8 @@ _TAKEN_NAMES = {"", ".", "documents", "chunks"}
 class HDF5ShardWriter:
     """Writes documents into an HDF5 file in SWMR mode: buffer one chunk, then grow by exactly one chunk.
 
+    With `flush_chunks`, it is so many chunks at once: fewer calls of HDF5, and readers see growth later.
+
     A context manager. Left normally, the residual tokens are written, the attributes `token_count`, `document_count`,
     `sha256` and `documents_sha256` become final and the file is on disk. Left by an exception, `sha256` stays the sixty
     four zeros of a growing shard, so that nobody takes it for a whole one.
@@ -47,6 +49,7 @@ class HDF5ShardWriter:
         tokenizer_sha256: identity of the tokenizer, 64 hex digits or empty.
         source_files: labels of the files that documents come from; empty if their origin is not recorded.
         compression: of the tokens: `none`, `gzip` or `zstd`, a level after a colon (`gzip:9`); see `parse_compression`.
+        flush_chunks: chunks that are buffered, written and flushed at once, at least 1.
 
     Raises:
         WriterError: (a ValueError) for arguments or calls that would lose or blur documents.
@@ -66,6 +69,7 @@ class HDF5ShardWriter:
         tokenizer_sha256: str = "",
         source_files: Sequence[str] = (),
         compression: str = "none",
+        flush_chunks: int = 1,
     ) -> None:
         if dataset_name in _TAKEN_NAMES or "/" in dataset_name or "\0" in dataset_name:
             raise WriterError(f"dataset_name {dataset_name!r}: wanted a plain name other than 'documents' and 'chunks'")
@@ -76,6 +80,8 @@ class HDF5ShardWriter:
         if not 0 <= boundary_token_id < vocab_size:
             raise TokenIdError(f"boundary_token_id {boundary_token_id} is not in a vocabulary of {vocab_size} ids")
         chunk_size = _whole_chunk(chunk_size, self.dtype.itemsize)
+        if flush_chunks < 1:
+            raise WriterError(f"flush_chunks is at least 1, not {flush_chunks}")
         self.path = Path(path)
         self.chunk_size = chunk_size
         self.dataset_name = dataset_name
@@ -87,7 +93,7 @@ class HDF5ShardWriter:
 
         self._shard: ShardFile | None = None
         self._entered = self._whole = False
-        self._buffer = np.empty(chunk_size, dtype=self.dtype)
+        self._buffer = np.empty(flush_chunks * chunk_size, dtype=self.dtype)
         self._buffered = 0
         self._tokens = 0
         self._documents = 0
@@ -145,7 +151,7 @@ class HDF5ShardWriter:
         shard = self._writing()
         self._end_document()
         if self._buffered:
-            self._write_chunk(self._buffer[: self._buffered])
+            self._write_tokens(self._buffer[: self._buffered])
         self._write_rows(self._tokens + 1)
         shard.file.flush()
         shard.token_count.set(self._tokens)
@@ -298,32 +304,34 @@ class HDF5ShardWriter:
         self._documents += len(ends)
 
     def _append(self, tokens: NDArray[Any]) -> None:
-        at, size = 0, self.chunk_size
+        at, size = 0, len(self._buffer)
         self._tokens += len(tokens)
         while len(tokens) - at >= size - self._buffered:
             if self._buffered == 0:
-                chunk = tokens[at : at + size]  # whole chunks need no copy
+                full = tokens[at : at + size]  # needs no copy
             else:
                 self._buffer[self._buffered :] = tokens[at : at + size - self._buffered]
-                chunk = self._buffer
+                full = self._buffer
             at += size - self._buffered
             self._buffered = 0
             with self._abandoning():
-                self._write_chunk(chunk)
+                self._write_tokens(full)
                 self._flush()
         rest = len(tokens) - at
         self._buffer[self._buffered : self._buffered + rest] = tokens[at:]
         self._buffered += rest
 
-    def _write_chunk(self, chunk: NDArray[Any]) -> None:
+    def _write_tokens(self, tokens: NDArray[Any]) -> None:
+        """Write chunks, all but the last of them full."""
         shard = self._writing()
-        chunk = np.ascontiguousarray(chunk)
-        shard.tokens.append(chunk)
-        shard.crc32.append(np.array([zlib.crc32(chunk.data)], dtype="<u4"))
-        self._sha256.update(chunk.data)
+        tokens = np.ascontiguousarray(tokens)
+        shard.tokens.append(tokens)
+        chunks = (tokens[start : start + self.chunk_size] for start in range(0, len(tokens), self.chunk_size))
+        shard.crc32.append(np.array([crc32(chunk.data) for chunk in chunks], dtype="<u4"))
+        self._sha256.update(tokens.data)
 
     def _flush(self) -> None:
-        """Make one more chunk visible: tokens and documents first, then the attributes that count them."""
+        """Make what was written visible: tokens and documents first, then the attributes that count them."""
         shard = self._writing()
         written = shard.tokens.length
         documents = self._write_rows(written)

@@ -31,7 +31,7 @@ def checked_tokens(ids: ArrayLike, dtype: np.dtype[Any], vocab_size: int, *, pat
         return np.empty(0, dtype=dtype)
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
         raise TokenIdError(f"{path}: token ids are integers in one dimension, not {tokens.dtype} {tokens.shape}")
-    low, high = int(tokens.min()), int(tokens.max())
+    low, high = int(tokens.min()) if tokens.dtype.kind == "i" else 0, int(tokens.max())
     if low < 0 or high >= vocab_size:
         bad = low if low < 0 else high
         at = int(np.flatnonzero(tokens == bad)[0])

@@ -2,13 +2,13 @@
 
 import mmap
 import os
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, MissingShardError, UnreadableShardError
@@ -295,7 +295,7 @@ class ShardFiles(HandlePool[ShardHandle]):
         while start < stop:
             end = min(stop, int(table.first[extent + 1])) if extent + 1 < len(table.first) else stop
             within = start - int(table.first[extent])
-            crc = zlib.crc32(handle.tokens(int(table.offset[extent]), within, end - start, self.dtype).data, crc)
+            crc = crc32(handle.tokens(int(table.offset[extent]), within, end - start, self.dtype).data, crc)
             start, extent = end, extent + 1
         return crc
 

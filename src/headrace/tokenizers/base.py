@@ -52,11 +52,11 @@ class BatchTokenizer(Protocol):
             texts: valid UTF-8 each; an empty one has no ids.
 
         Returns:
-            The ids one document after another, (total,), uint16 if `vocab_size` <= 65,536, else uint32; and the
-            exclusive end of each document in them, (len(texts),).
+            The ids one document after another, (total,), uint16 or uint32; and the exclusive end of each document in
+            them, (len(texts),).
 
         Raises:
-            TokenizerError: the tokenizer cannot be loaded, or gave ids outside its vocabulary.
+            TokenizerError: the tokenizer cannot be loaded, or lost a document.
         """
         ...
 

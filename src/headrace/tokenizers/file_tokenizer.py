@@ -54,7 +54,7 @@ class FileTokenizer(ABC):
         self._data = read_file(self.path)
         sha256, vocab_size = self._read()
         self._ref = TokenizerRef(kind=self.kind, name=name or self._label(), sha256=sha256, vocab_size=vocab_size)
-        self._gigatoken = Gigatoken(self._gigatoken_json, str(self.path), vocab_size, max_cache_bytes)
+        self._gigatoken = Gigatoken(self._gigatoken_json, str(self.path), max_cache_bytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (type(self), str(self.path), self._ref, (self.by_library, self._max_cache_bytes))
@@ -100,11 +100,11 @@ class FileTokenizer(ABC):
             texts: valid UTF-8 each.
 
         Returns:
-            Ids, uint16 or uint32 by `vocab_size`, (total,), and the exclusive end of each document, (len(texts),).
+            Ids, uint16 or uint32, (total,), and the exclusive end of each document, (len(texts),).
 
         Raises:
             TokenizerError: this tokenizer is not supported, or a document was lost.
-            TokenIdError: an id outside the vocabulary was given.
+            TokenIdError: the library gave an id outside the vocabulary.
         """
         if not self.by_library:
             return self._gigatoken.encode(texts)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import TokenIdError, TokenizerError
-from headrace.manifest import dtype_name_for
+from headrace.errors import TokenizerError
 from headrace.tokenizers.reference import rust_errors
 
 if TYPE_CHECKING:
@@ -28,18 +27,13 @@ class Gigatoken:
         make_json: gives a tokenizer.json without special tokens, called where it is loaded. What gigatoken does not
             know as special, it encodes like any other text.
         label: what errors call the tokenizer.
-        vocab_size: highest id + 1.
         max_cache_bytes: how far the cache of encoded words may grow. gigatoken 0.10 keeps every word it met (3 GB after
             320 MB of random letters), and offers no bound: so it is loaded anew after a batch that went beyond.
     """
 
-    def __init__(
-        self, make_json: Callable[[], bytes], label: str, vocab_size: int, max_cache_bytes: int = MAX_CACHE_BYTES
-    ) -> None:
+    def __init__(self, make_json: Callable[[], bytes], label: str, max_cache_bytes: int = MAX_CACHE_BYTES) -> None:
         self._make_json = make_json
         self._label = label
-        self._vocab_size = vocab_size
-        self._dtype = np.dtype(dtype_name_for(vocab_size))
         self._max_cache_bytes = max_cache_bytes
         self._cache_floor = 0
         self.loaded: gigatoken.Tokenizer | None = None
@@ -60,14 +54,13 @@ class Gigatoken:
         return self.loaded
 
     def encode(self, texts: Sequence[bytes]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Ids, uint16 or uint32 by `vocab_size`, (total,), and the exclusive end of each document, (len(texts),).
+        """Ids, uint32, (total,), and the exclusive end of each document, (len(texts),).
 
         Args:
             texts: valid UTF-8 each.
 
         Raises:
             TokenizerError: gigatoken does not support this tokenizer, or lost a document.
-            TokenIdError: it gave an id outside the vocabulary.
         """
         encoder = self.load()
         # A list of bytes is as fast as one joined buffer with a separator (161-172 MB/s both on source code in batches
@@ -77,13 +70,9 @@ class Gigatoken:
         if len(offsets) != len(texts) + 1:
             raise TokenizerError(f"gigatoken returned {len(offsets) - 1} documents for {len(texts)}")
         ids: NDArray[np.uint32] = np.asarray(layout.content.data)[offsets[0] : offsets[-1]]
-        if len(ids) and (highest := int(ids.max())) >= self._vocab_size:
-            raise TokenIdError(
-                f"gigatoken gave id {highest}; the vocabulary of {self._label} has {self._vocab_size} ids"
-            )
         if _anonymous_bytes() - self._cache_floor > self._max_cache_bytes:
             self.loaded = None
-        return ids.astype(self._dtype), offsets[1:] - offsets[0]
+        return ids, offsets[1:] - offsets[0]
 
 
 def _anonymous_bytes() -> int:

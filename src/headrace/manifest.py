@@ -111,7 +111,7 @@ class SourceEntry:
     size: int
     """Bytes on disk."""
     sha256: str
-    """SHA-256 of the file as it lies on disk."""
+    """SHA-256 of the file as it lies on disk; empty where it was not read to its end, for no more documents were wanted."""
     documents: int
     """Documents kept."""
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])

@@ -158,7 +158,7 @@ class ManifestChecker:
             yield SourceEntry(
                 path=self._text(row, "path", place),
                 size=self._integer(row, "size", place),
-                sha256=self._sha(row, "sha256", place),
+                sha256=self._sha(row, "sha256", place, default="" if row.get("sha256") == "" else None),
                 documents=self._integer(row, "documents", place),
                 dropped=cast("dict[str, int]", dropped),
             )

@@ -44,6 +44,7 @@ def build(
     shard_tokens: int | None = None,
     compression: str = "none",
     max_document_tokens: int | None = None,
+    max_documents: int | None = None,
     on_bad_input: Literal["error", "skip", "replace"] = "error",
     max_bad: float = 0.01,
     keep_empty: bool = False,
@@ -78,6 +79,8 @@ def build(
         shard_tokens: a shard ends with the first document that reaches this many tokens; by default a shard a source.
         compression: of the tokens: `none`, `gzip[:level]` or `zstd[:level]` (the extra `zstd`).
         max_document_tokens: text tokens kept of each document, counted in the report.
+        max_documents: keep this many documents, the first ones in the order of the sources; what lies behind them is not
+            read. They are counted before they are built, which reads all sources but the last one twice, as far as needed.
         on_bad_input: `error` stops and reports, `skip` leaves documents out and counts them, `replace` puts U+FFFD
             where bytes are invalid.
         max_bad: share of bad documents of a source above which `skip` and `replace` stop.
@@ -111,6 +114,7 @@ def build(
         chunk_tokens=chunk_tokens,
         shard_tokens=shard_tokens,
         max_document_tokens=max_document_tokens,
+        max_documents=max_documents,
     )
     if not os.fspath(output):
         raise BuildError("the output is an empty path; wanted a folder")
@@ -135,6 +139,7 @@ def build(
         chunk_tokens=chunk_tokens,
         shard_tokens=shard_tokens,
         max_document_tokens=max_document_tokens,
+        max_documents=max_documents,
         compression=str(parse_compression(compression)),
         on_bad_input=BadInput(on_bad_input).value,
         max_bad=max_bad,

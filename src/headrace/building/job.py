@@ -18,7 +18,7 @@ from headrace.building.tally import Tally
 from headrace.errors import BuildError
 from headrace.in_progress import shard_name
 from headrace.manifest import ShardEntry, SourceEntry
-from headrace.sources import BadInput, DocumentBatch, Drop, SourceFile, SourceShard, read_shard
+from headrace.sources import BadInput, DocumentBatch, Drop, SourceFile, SourceShard, first_documents, read_shard
 from headrace.sources.rawfile import DamagedFileError, Observer
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of
@@ -50,6 +50,8 @@ class ContentOptions:
     max_bad: float = 0.01
     keep_empty: bool = False
     compression: str = "none"
+    max_documents: int | None = None
+    """Of the whole build; each job is told its part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,8 @@ class ShardJob:
     output: Path
     own_thread: bool = True
     """Whether there is a core for a second thread."""
+    most: int | None = None
+    """Documents kept at most: those behind the last of them are not read. None for all."""
 
     def shard_id(self, roll: int) -> str:
         """Name of the k-th shard, known without the other sources' counts."""
@@ -82,7 +86,19 @@ class ShardOutcome:
     text_bytes: int
     drops: tuple[Drop, ...]
     """The first few bad ones; all that were not kept are listed in its `drop_log`."""
+    most: int | None = None
+    """As the job was told."""
     extents: tuple[ShardExtents, ...] = ()
+
+    @property
+    def documents(self) -> int:
+        """Documents kept."""
+        return sum(source.documents for source in self.sources)
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether as many were kept as were wanted, so that what lies behind them is not known."""
+        return self.documents == self.most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +187,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
         cut_tokens=tally.cut_tokens,
         text_bytes=tally.text_bytes,
         drops=tuple(log.first),
+        most=job.most,
     )
 
 
@@ -194,7 +211,7 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
 
     told = time.monotonic()
     hooks.at(start_of(job.shard))
-    batches = _batches(job.shard, options, tally, observe)
+    batches = _batches(job, tally, observe)
     for batch in batches:
         require_folder(job.output)
         lane.start()  # the batch before, while this one is encoded
@@ -226,16 +243,18 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
     hooks.report(tally)
 
 
-def _batches(
-    shard: SourceShard, options: ContentOptions, tally: Tally, observe: Observer | None = None
-) -> Iterator[DocumentBatch]:
-    for batch in read_shard(
-        shard,
+def _batches(job: ShardJob, tally: Tally, observe: Observer | None = None) -> Iterator[DocumentBatch]:
+    options = job.options
+    batches = read_shard(
+        job.shard,
         text_field=options.text_field,
         on_bad_input=options.on_bad_input,
         keep_empty=options.keep_empty,
         observe=observe,
-    ):
+    )
+    if job.most is not None:
+        batches = first_documents(batches, job.shard, job.most)
+    for batch in batches:
         tally.add(batch)
         yield batch
 
@@ -254,19 +273,21 @@ class SourceHashes:
 
     def __init__(self, shard: SourceShard) -> None:
         self._digests = {file.path: hashlib.sha256() for file in shard.files}
+        self._read: Counter[Path] = Counter()
 
     def update(self, file: SourceFile, data: bytes) -> None:
         """Take the next bytes of a file."""
         self._digests[file.path].update(data)
+        self._read[file.path] += len(data)
 
     def hex(self, file: SourceFile) -> str:
-        """The digest of a file that was read whole."""
-        return self._digests[file.path].hexdigest()
+        """The digest of a file; empty where it was not read to its end, as no more documents were asked for."""
+        return self._digests[file.path].hexdigest() if self._read[file.path] == file.size else ""
 
 
 def _check_promise(file: SourceFile, hashes: SourceHashes) -> None:
     found = hashes.hex(file)
-    if file.promise and file.promise.sha256 != found:
+    if file.promise and found not in {"", file.promise.sha256}:
         raise DamagedFileError(
             file.label,
             f"its SHA-256 is {found}, but the list of fetched files says {file.promise.sha256}; fetch it again",

@@ -138,7 +138,7 @@ def _row_of(outcome: ShardOutcome) -> dict[str, Any]:
         "cut_tokens": outcome.cut_tokens,
         "text_bytes": outcome.text_bytes,
         "drops": [asdict(drop) for drop in outcome.drops],
-    }
+    } | ({} if outcome.most is None else {"most": outcome.most})
 
 
 def _outcome_of(row: dict[str, Any], *, name: str) -> ShardOutcome:
@@ -152,4 +152,5 @@ def _outcome_of(row: dict[str, Any], *, name: str) -> ShardOutcome:
         cut_tokens=row["cut_tokens"],
         text_bytes=row["text_bytes"],
         drops=tuple(Drop(**drop) for drop in row["drops"]),
+        most=row.get("most"),
     )

@@ -7,7 +7,8 @@ from headrace.building.announce import Announcer
 from headrace.building.check import ReferenceCheck, sample_texts
 from headrace.building.engine import Engine, PoolEngine, SerialEngine
 from headrace.building.faults import FaultyInputError, show_texts, with_more
-from headrace.building.job import ContentOptions, ShardOutcome
+from headrace.building.first import agrees, not_read, share_out
+from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
 from headrace.building.limits import available_cpus
 from headrace.building.outcome import make_manifest, nothing_kept
 from headrace.building.publishing import publish
@@ -19,7 +20,7 @@ from headrace.errors import BuildError, SourceError
 from headrace.events import BuildStarted, Notice, Subscriber
 from headrace.in_progress import Building
 from headrace.manifest import Manifest, dtype_name_for
-from headrace.sources import BadInput, Discovery
+from headrace.sources import BadInput, Discovery, SourceShard
 from headrace.tokenizers.base import BatchTokenizer
 
 __all__ = ["make"]
@@ -42,14 +43,16 @@ def make(
         The manifest of the whole corpus, that of what was added, what became of each source shard, and how many of them
         were finished before.
     """
-    jobs = work.jobs(found, options)
+    jobs = list(share_out(work.jobs(found, options), work.journal.finished, options))
+    work.discard([job.shard.index for job in jobs if not _agrees(job, work)])
     resumed = dict(work.journal.finished)
-    todo = [job for job in jobs if job.shard.index not in resumed]
+    used = [job for job in jobs if job.most != 0]
+    todo = [job for job in used if job.shard.index not in resumed]
     count = max(min(workers, len(todo)), 1)
     if available_cpus() <= count:
         todo = [replace(job, own_thread=False) for job in todo]
-    sample = list(sample_texts(found.shards, options.text_field))
-    announcer = Announcer(work.folder.path, _building(work, found, options, tokenizer))
+    sample = list(sample_texts([job.shard for job in used], options.text_field))
+    announcer = Announcer(work.folder.path, _building(work, used, options, tokenizer))
     with ReferenceCheck(tokenizer, sample) as check:
         on_event(
             BuildStarted(
@@ -60,7 +63,7 @@ def make(
                 tokenizer=tokenizer.ref.name,
             )
         )
-        teller = Teller(on_event, work.journal, announcer, check, RoomCheck(work.shards, todo))
+        teller = Teller(on_event, work.journal, announcer, check, RoomCheck(work.shards, _read_whole(todo)))
         engine: Engine = SerialEngine(tokenizer)
         if count > 1:
             engine = PoolEngine(tokenizer, count, (work.folder.lock,), in_order=in_order)
@@ -68,7 +71,8 @@ def make(
             engine.run(todo, teller.listener)
             check.finish()
         except SourceError as error:
-            reported = _reported(error, work, found, options, show_text=show_text)
+            rest = [job.shard for job in _read_whole(todo) if job.shard.index not in work.journal.finished]
+            reported = _reported(error, rest, found, options, show_text=show_text)
             if reported is error:
                 raise
             raise reported from error
@@ -77,22 +81,31 @@ def make(
             raise
         finally:
             announcer.stopped()
-    outcomes = [work.journal.finished[job.shard.index] for job in jobs]
+    outcomes = [work.journal.finished[job.shard.index] if job.most != 0 else not_read(job) for job in jobs]
     manifest = make_manifest(outcomes, tokenizer, options)
     if not manifest.total_documents:
         raise BuildError(nothing_kept(outcomes))
     corpus = publish(work, manifest, outcomes, tokenizer, {"root": str(found.root)})
     _tell_drops(outcomes, on_event)
     _tell_counts(outcomes, found, on_event)
+    _tell_unread(outcomes, on_event)
     return corpus, manifest, outcomes, len(resumed)
 
 
+def _agrees(job: ShardJob, work: Work) -> bool:
+    outcome = work.journal.finished.get(job.shard.index)
+    return outcome is None or agrees(outcome, job.most)
+
+
+def _read_whole(jobs: Sequence[ShardJob]) -> list[ShardJob]:
+    return [job for job in jobs if job.most is None]
+
+
 def _reported(
-    error: SourceError, work: Work, found: Discovery, options: ContentOptions, *, show_text: bool
+    error: SourceError, rest: Sequence[SourceShard], found: Discovery, options: ContentOptions, *, show_text: bool
 ) -> SourceError:
     """What stopped the build, with what else is wrong with the sources that are not finished."""
     if options.on_bad_input == BadInput.ERROR:
-        rest = [shard for shard in found.shards if work.first_index + shard.index not in work.journal.finished]
         order = {file.label: number for number, file in enumerate(found.files)}
         error = with_more(error, rest, order, options.text_field)
     if show_text and isinstance(error, FaultyInputError):
@@ -100,7 +113,7 @@ def _reported(
     return error
 
 
-def _building(work: Work, found: Discovery, options: ContentOptions, tokenizer: BatchTokenizer) -> Building:
+def _building(work: Work, jobs: Sequence[ShardJob], options: ContentOptions, tokenizer: BatchTokenizer) -> Building:
     finished = work.journal.finished.values()
     return Building(
         mode=work.mode,
@@ -112,8 +125,8 @@ def _building(work: Work, found: Discovery, options: ContentOptions, tokenizer: 
         chunk_size=options.chunk_tokens,
         tokenizer=tokenizer.ref,
         first_index=work.first_index,
-        source_shards=len(found.shards),
-        total_bytes=sum(shard.size for shard in found.shards),
+        source_shards=len(jobs),
+        total_bytes=sum(job.shard.size for job in jobs),
         input_bytes=sum(source.size for outcome in finished for source in outcome.sources),
         documents=sum(entry.document_count for outcome in finished for entry in outcome.entries),
         tokens=sum(entry.token_count for outcome in finished for entry in outcome.entries),
@@ -123,11 +136,22 @@ def _building(work: Work, found: Discovery, options: ContentOptions, tokenizer: 
 def _tell_counts(outcomes: Sequence[ShardOutcome], found: Discovery, on_event: Subscriber) -> None:
     """Where a list of fetched files counts other documents than were read; what counts is for its writer to say."""
     counts = {source.path: source.documents + sum(source.dropped.values()) for o in outcomes for source in o.sources}
+    unread = {source.path for outcome in outcomes if outcome.ended_early for source in outcome.sources}
     for file in found.files:
         promised = file.promise.documents if file.promise else None
-        if promised not in {None, counts[file.label]}:
+        if promised not in {None, counts[file.label]} and file.label not in unread:
             message = f"{file.label}: {counts[file.label]} documents, but the list of fetched files says {promised}"
             on_event(Notice(kind="documents", message=message))
+
+
+def _tell_unread(outcomes: Sequence[ShardOutcome], on_event: Subscriber) -> None:
+    """How much lies behind the last document that was wanted."""
+    unread = [source for outcome in outcomes for source in outcome.sources if not source.sha256]
+    if unread:
+        begun = sum(source.documents > 0 for source in unread)
+        size = sum(source.size for source in unread)
+        message = f"{len(unread)} source files of {size:,} bytes were not read to their ends, {len(unread) - begun} not at all"
+        on_event(Notice(kind="unread", message=message))
 
 
 def _tell_drops(outcomes: Sequence[ShardOutcome], on_event: Subscriber) -> None:
@@ -136,5 +160,5 @@ def _tell_drops(outcomes: Sequence[ShardOutcome], on_event: Subscriber) -> None:
         for drop in outcome.drops:
             on_event(Notice(kind="dropped", message=str(drop)))
         for source in outcome.sources:
-            if not source.documents and not source.dropped:
+            if not source.documents and not source.dropped and source.sha256:
                 on_event(Notice(kind="empty", message=f"{source.path}: 0 documents"))

@@ -133,7 +133,8 @@ def _called(tokenizer: TokenizerRef | None) -> str:
 
 def manifest_options(options: ContentOptions) -> dict[str, Any]:
     """The options that decide the content, as `shards.json` keeps them: what came later only where it is used."""
-    later = {"text_split": options.text_split} if options.text_split != NO_SPLIT else {}
+    later: dict[str, Any] = {"text_split": options.text_split} if options.text_split != NO_SPLIT else {}
+    later |= {} if options.max_documents is None else {"max_documents": options.max_documents}
     return later | {
         "bos_token_id": options.bos_token_id,
         "compression": options.compression,

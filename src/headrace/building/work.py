@@ -16,7 +16,7 @@ from headrace.building.plan import BuildPlan
 from headrace.errors import ManifestError, OutputExistsError, Problem
 from headrace.events import Notice, Subscriber
 from headrace.in_progress import BUILDING_NAME, JOURNAL, Mode
-from headrace.manifest import INDEX_NAME, PRIVATE, Manifest, locate_shards, read_manifest
+from headrace.manifest import INDEX_NAME, PRIVATE, Manifest, SourceEntry, locate_shards, read_manifest
 from headrace.sources import Discovery, SourceFile
 from headrace.verify import verify_shards
 
@@ -105,6 +105,14 @@ class Work:
             remove_shards(self.folder.path, {entry.path for entry in self.replaced.shards})  # not those set aside
         remove_shards(self.shards, keep)
         remove_logs(self.shards, self.first_index, set(self.journal.finished))
+
+    def discard(self, indices: Sequence[int]) -> None:
+        """Do source shards again that were finished by an earlier run, but not as this one wants them."""
+        if indices:
+            for index in indices:
+                del self.journal.finished[index]
+            self.journal.record()
+            self.remove_leftovers()
 
     def abandon(self, faulty: Sequence[str] = (), *, keep: bool = True) -> int:
         """After a failure: keep the source shards that are finished; if there are none, leave the folder as it was.
@@ -204,7 +212,8 @@ def _append(
     last = appended_plan(manifest)
     if last is not None and not unfinished and not allow_duplicates:
         again = replace(plan, mode="append", base=last.base)
-        hashes = _hashes(manifest)[-len(last.sources) :]
+        # When they were modified is not known: those that were read in part are taken for the same, and not added twice.
+        hashes = [known or None for known in _hashes(manifest)[-len(last.sources) :]]
         if not last.differences(again) and not _changed(found.files, again, last, hashes):
             return Work(folder=folder, mode="append", journal=journal, published=manifest), again
     if not allow_duplicates:
@@ -319,22 +328,34 @@ def _lacks_log(work: Work, outcome: ShardOutcome) -> bool:
     return any(source.dropped for source in outcome.sources) and not drop_log(work.shards, outcome.index).is_file()
 
 
-def _hashes(manifest: Manifest) -> list[str]:
-    return [source.sha256 for source in manifest.sources]
+def _hashes(manifest: Manifest) -> list[str | None]:
+    return [_hash(source) for source in manifest.sources]
 
 
-def _finished_hashes(work: Work, found: Discovery) -> Iterator[str]:
-    """SHA-256 of each source file as it was read; empty where it was not, or not to its end."""
+def _finished_hashes(work: Work, found: Discovery) -> Iterator[str | None]:
+    """What `_hash` says of each source file; None where its shard is not finished."""
     for shard in found.shards:
         outcome = work.journal.finished.get(work.first_index + shard.index)
-        yield from (source.sha256 for source in outcome.sources) if outcome else ("" for _ in shard.files)
+        yield from map(_hash, outcome.sources) if outcome else (None for _ in shard.files)
 
 
-def _changed(files: Sequence[SourceFile], plan: BuildPlan, made: BuildPlan, hashes: Sequence[str]) -> list[Problem]:
+def _hash(source: SourceEntry) -> str | None:
+    """SHA-256 of a source file as it was read; empty where it was not read to its end, None where not at all."""
+    return source.sha256 or ("" if source.documents else None)
+
+
+def _changed(
+    files: Sequence[SourceFile], plan: BuildPlan, made: BuildPlan, hashes: Sequence[str | None]
+) -> list[Problem]:
     """Sources of unchanged size whose bytes are not those that were read; trusted if modified at the same time."""
     problems: list[Problem] = []
     for file, now, before, known in zip(files, plan.sources, made.sources, hashes, strict=False):
-        if known and now.mtime_ns != before.mtime_ns and _sha256(file.path) != known:
+        if known is None or now.mtime_ns == before.mtime_ns:
+            continue
+        if not known:
+            reason = "was modified since it was read in part (--max-documents): whether it has changed is not known"
+            problems.append(Problem(file.label, reason))
+        elif _sha256(file.path) != known:
             problems.append(Problem(file.label, "has changed since it was read: its SHA-256 is another"))
     return problems
 

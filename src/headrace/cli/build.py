@@ -60,6 +60,9 @@ def build(
     max_document_tokens: Annotated[
         int | None, typer.Option(min=1, help="Text tokens kept of a document; what is cut is counted.")
     ] = None,
+    max_documents: Annotated[
+        int | None, typer.Option(min=1, help="Keep this many documents, the first in the order of the sources.")
+    ] = None,
     format: Annotated[  # noqa: A002  # the option's name
         Format, typer.Option(help="How files are read; auto judges each.")
     ] = "auto",
@@ -121,6 +124,7 @@ def build(
             shard_tokens=shard_tokens,
             compression=compression,
             max_document_tokens=max_document_tokens,
+            max_documents=max_documents,
             on_bad_input=on_bad_input,
             max_bad=max_bad,
             keep_empty=keep_empty,

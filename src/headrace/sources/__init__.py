@@ -4,7 +4,7 @@ from headrace.sources.discover import Discovery, discover
 from headrace.sources.documents import WHOLE_FILE, BadInput, DocumentBatch, Drop
 from headrace.sources.files import SourceFile, SourceShard
 from headrace.sources.jsonl import JSONLSource
-from headrace.sources.read import read_shard
+from headrace.sources.read import first_documents, read_shard
 
 __all__ = [
     "WHOLE_FILE",
@@ -16,5 +16,6 @@ __all__ = [
     "SourceFile",
     "SourceShard",
     "discover",
+    "first_documents",
     "read_shard",
 ]

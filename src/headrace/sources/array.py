@@ -225,7 +225,8 @@ class _Reader:
                 place = element.byte + found.byte
                 self._builder.drops.append(Drop(self._label, self._row + number, place, found.reason))
             else:
+                if replaced:
+                    self._builder.was_replaced(ahead=len(texts))
                 texts.append(found)
                 kept.append(number)
-                self._builder.replaced += replaced
         return texts, kept

@@ -192,7 +192,7 @@ class ColumnReader:
             assert text is not None  # noqa: S101  # that is a fault
             if self._replace and first_invalid_utf8(text) >= 0:
                 text = text.decode(errors="replace").encode()  # noqa: PLW2901  # what is kept
-                self._builder.replaced += 1
+                self._builder.was_replaced(ahead=len(good))
             good.append(text)
             kept.append(row)
         return good, np.array(kept, np.int64)

@@ -79,8 +79,13 @@ class DocumentBatch:
     drops: list[Drop]
     consumed: int
     """Bytes on disk read since the last batch."""
-    replaced: int
-    """Documents of this batch in which an invalid byte or a lone surrogate became U+FFFD."""
+    replaced_texts: list[int]
+    """Indices in `texts`, increasing, of those in which an invalid byte or a lone surrogate became U+FFFD."""
+
+    @property
+    def replaced(self) -> int:
+        """How many of the documents were changed so."""
+        return len(self.replaced_texts)
 
 
 @dataclass(slots=True)
@@ -89,7 +94,7 @@ class BatchBuilder:
 
     texts: list[bytes] = field(default_factory=list[bytes])
     drops: list[Drop] = field(default_factory=list[Drop])
-    replaced: int = 0
+    replaced_texts: list[int] = field(default_factory=list[int])
     stream_bytes: int = 0
     """Decompressed bytes gone into this batch, kept or not."""
     _rows: list[NDArray[np.uint64]] = field(default_factory=list[NDArray[np.uint64]])
@@ -102,6 +107,10 @@ class BatchBuilder:
         self._rows.append(rows)
         self._offsets.append(offsets)
         self._files.append(np.full(len(texts), file, np.uint32))
+
+    def was_replaced(self, ahead: int = 0) -> None:
+        """Note that something was replaced in the text that will be the next one but `ahead`."""
+        self.replaced_texts.append(len(self.texts) + ahead)
 
     def batches(
         self, steps: Iterable[object], consumed: Callable[[], int], batch_bytes: int
@@ -116,7 +125,7 @@ class BatchBuilder:
         """
         told = taken = 0
         for _ in steps:
-            faulty = bool(self.drops or self.replaced) and taken + self.stream_bytes <= batch_bytes
+            faulty = bool(self.drops or self.replaced_texts) and taken + self.stream_bytes <= batch_bytes
             if faulty or self.stream_bytes >= batch_bytes or len(self.drops) >= MOST_DROPS:
                 taken += self.stream_bytes
                 now = consumed()
@@ -135,8 +144,8 @@ class BatchBuilder:
             files=np.concatenate([np.empty(0, np.uint32), *self._files]),
             drops=self.drops,
             consumed=consumed,
-            replaced=self.replaced,
+            replaced_texts=self.replaced_texts,
         )
-        self.texts, self.drops, self.replaced, self.stream_bytes = [], [], 0, 0
+        self.texts, self.drops, self.replaced_texts, self.stream_bytes = [], [], [], 0
         self._rows, self._offsets, self._files = [], [], []
         return batch

@@ -192,9 +192,10 @@ class _BlockReader:
             if isinstance(found, LineFault):
                 self._drop(index, start + found.byte, found.reason)
             else:
+                if replaced:
+                    self._builder.was_replaced(ahead=len(texts))
                 texts.append(found)
                 kept.append(index)
-                self._builder.replaced += replaced
         return texts, np.array(kept, np.int64)
 
     def _line_text(self, line: bytes) -> tuple[bytes | LineFault, bool]:

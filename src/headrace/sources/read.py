@@ -1,6 +1,7 @@
 """One entry for the readers: a source shard to batches of documents."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from headrace.sources.array import read_array
 from headrace.sources.arrow import read_arrow
@@ -12,7 +13,7 @@ from headrace.sources.rawfile import Observer
 from headrace.sources.split import NO_SPLIT, read_split
 from headrace.sources.text import read_text
 
-__all__ = ["read_shard"]
+__all__ = ["first_documents", "read_shard"]
 
 _READERS = {"jsonl": read_jsonl, "array": read_array, "parquet": read_parquet, "arrow": read_arrow}
 
@@ -52,3 +53,31 @@ def read_shard(
             file_index=index,
             observe=observe,
         )
+
+
+def first_documents(batches: Iterator[DocumentBatch], shard: SourceShard, count: int) -> Iterator[DocumentBatch]:
+    """Yield the batches of a source shard up to its `count`-th document, what was not kept before it included.
+
+    What lies behind that document is not read, but for the rest of its batch, which is not told of.
+    """
+    for batch in batches:
+        if len(batch.texts) < count:
+            count -= len(batch.texts)
+            yield batch
+            continue
+        yield _cut(batch, shard, count)
+        return
+
+
+def _cut(batch: DocumentBatch, shard: SourceShard, count: int) -> DocumentBatch:
+    numbers = {file.label: number for number, file in enumerate(shard.files)}
+    last = (int(batch.files[count - 1]), int(batch.rows[count - 1]))
+    return replace(
+        batch,
+        texts=batch.texts[:count],
+        rows=batch.rows[:count],
+        offsets=batch.offsets[:count],
+        files=batch.files[:count],
+        drops=[drop for drop in batch.drops if (numbers[drop.path], drop.row) < last],
+        replaced_texts=[number for number in batch.replaced_texts if number < count],
+    )

@@ -80,7 +80,7 @@ def _add(
         return
     if invalid >= 0:
         text = text.decode(errors="replace").encode()
-        builder.replaced += 1
+        builder.was_replaced()
     builder.add([text], np.array([piece.row], np.uint64), np.array([piece.byte], np.uint64), file_index)
 
 

@@ -50,7 +50,8 @@ def read_text(
         text, drop = _document(file, data, replace=replace, keep_empty=keep_empty)
         if drop is None:
             start = len(BOM) if data.startswith(BOM) else 0
-            builder.replaced += replace and first_invalid_utf8(data) >= 0
+            if replace and first_invalid_utf8(data) >= 0:
+                builder.was_replaced()
             builder.add([text], np.zeros(1, np.uint64), np.array([start], np.uint64), index)
         else:
             builder.drops.append(drop)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headrace.corpus import Corpus, MmapTokenStore
     from headrace.corpus import open_corpus as open  # noqa: A004  # `headrace.open`, as gzip.open
     from headrace.errors import HeadraceError
+    from headrace.live import LiveCorpus
     from headrace.loading import Batch, Loader, SlidingWindowDataloader
     from headrace.manifest import Manifest, ShardEntry, load_index
     from headrace.sampling import Plan
@@ -27,6 +28,7 @@ __all__ = [
     "HDF5ShardWriter",
     "HeadraceError",
     "JSONLSource",
+    "LiveCorpus",
     "Loader",
     "Manifest",
     "MmapTokenStore",
@@ -50,6 +52,7 @@ _HOMES = {
     "HDF5ShardWriter": "headrace.storage.hdf5_writer",
     "HeadraceError": "headrace.errors",
     "JSONLSource": "headrace.sources",
+    "LiveCorpus": "headrace.live",
     "Loader": "headrace.loading",
     "Manifest": "headrace.manifest",
     "MmapTokenStore": "headrace.corpus",

@@ -73,8 +73,8 @@ def open_corpus(
         vocab_size: likewise; version 1 and foreign files do not say it, so there it is taken.
         version: fingerprint of the corpus as it is wanted, or at least 8 of its first digits: what it was before it was
             appended to is kept. By default the newest.
-        live: follow a build that is at work, or was killed: what is returned is a `LiveCorpus`, whose `refresh` sees what
-            was added. A finished corpus may be opened so, too.
+        live: follow a build that is at work, or was killed, and whatever is appended later: what is returned is a
+            `LiveCorpus`, whose `refresh` sees what was added.
         io: `mmap`, or `pread` to read without maps (network file systems).
         verify: `full` checks every byte now; `quick` checks sizes now, and each shard's stored digest and its first and
             last chunk when it is first touched; `off` checks sizes only.
@@ -111,12 +111,12 @@ def _open_live(
     options: dict[str, Any],
     version: str | None,
 ) -> "LiveCorpus":
-    from headrace.live import LiveCorpus, open_live  # noqa: PLC0415  # it builds on this module
+    from headrace.live import never_grows, open_live  # noqa: PLC0415  # it builds on this module
 
     if version is not None:
         raise ValueError("a version does not grow: give live=True or a version, not both")
     if opener is not open_index:
-        return LiveCorpus(opener(path, options, None), None)
+        return never_grows(opener(path, options, None))
     corpus = open_live(path, options)
     if not corpus.finished:
         _with_vocabulary(path, corpus.manifest, corpus.dtype, options["vocab_size"], known=True)

@@ -5,6 +5,7 @@ shards lie (relative to it; `.` but for `--overwrite`), and there `.headrace/jou
 finished. Neither decides a byte of the corpus.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -24,9 +25,12 @@ __all__ = [
     "Mode",
     "OpenShard",
     "entries_of",
+    "file_mark",
     "journal_rows",
+    "plan_digest",
     "read_building",
     "read_finished",
+    "read_plans",
     "shard_name",
 ]
 
@@ -76,6 +80,8 @@ class Building:
     """Source shards to do in all, finished ones included."""
     total_bytes: int
     """Bytes on disk of all inputs."""
+    plan: str = ""
+    """`plan_digest` of the journal's row: tells this build from another one in its place."""
     input_bytes: int = 0
     """Of them, read so far; as of `updated`, like all counts below."""
     documents: int = 0
@@ -138,6 +144,15 @@ def read_building(folder: Path) -> Building | None:
     return Building.from_json(data, name=str(path))
 
 
+def file_mark(path: Path) -> tuple[Path, int, int, int] | None:
+    """Tells whether a file is still the same; None if there is none."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return path, status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def journal_rows(path: Path) -> Iterator[tuple[str, Any]]:
     """The journal's rows as `(kind, value)`; none where there is no file.
 
@@ -158,6 +173,17 @@ def journal_rows(path: Path) -> Iterator[tuple[str, Any]]:
         if not isinstance(row, dict) or len(cast("dict[str, Any]", row)) != 1:
             return
         yield from cast("dict[str, Any]", row).items()
+
+
+def plan_digest(row: Mapping[str, Any]) -> str:
+    """Tells a command from others: SHA-256 of its `plan` row, but for the mode (what was an overwrite ends as a build)."""
+    rest = {name: value for name, value in row.items() if name != "mode"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def read_plans(path: Path) -> frozenset[str]:
+    """The `plan_digest` of each command that a journal tells of."""
+    return frozenset(plan_digest(row) for kind, row in journal_rows(path) if kind == "plan" and isinstance(row, dict))
 
 
 def read_finished(path: Path) -> dict[int, tuple[ShardEntry, ...]]:

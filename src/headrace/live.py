@@ -1,21 +1,21 @@
 """`headrace.open(path, live=True)`: a corpus whose build is at work, as far as its documents are whole."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.corpus import Corpus, open_corpus, open_index
 from headrace.documents import Documents
 from headrace.errors import MissingShardError
-from headrace.in_progress import BUILDING_NAME, Building, read_building
+from headrace.in_progress import BUILDING_NAME, JOURNAL, Building, file_mark, read_building, read_plans
 from headrace.manifest import NO_HASH, Fingerprint, read_manifest
 from headrace.storage.live_line import LiveLineMaker
 
 if TYPE_CHECKING:
     from headrace.verify import ShardReport
 
-__all__ = ["LiveCorpus", "open_live"]
+__all__ = ["LiveCorpus", "never_grows", "open_live"]
 
 _LOOKS = 3
 """How often files are looked for that a build has moved on from since it said that they are there."""
@@ -26,22 +26,23 @@ class LiveCorpus(Corpus):
 
     It is the finished source shards in their order, as far as none is missing, and of the next one what is whole. Between
     two calls of `refresh` nothing changes; after one there may be more. A position never changes its meaning, whether the
-    build goes on, is killed, or is begun anew by the same command.
+    build goes on, is killed, or is begun anew by the same command; or is finished, and the corpus appended to.
 
-    Picklable: the copy is opened anew, and has at least what this one has, or cannot be opened. Until it is finished, its
-    `fingerprint` is of kind `live` and changes as it grows.
+    Picklable: the copy is opened anew, and has at least what this one has, or cannot be opened. While it is not finished,
+    its `fingerprint` is of kind `live` and changes as it grows.
 
     Args:
-        corpus: what there is now.
-        look: returns what there is by then, and whether the build is finished; None if it is.
+        view: what there is now.
+        follower: sees what there is by then; None if nothing can be added.
     """
 
-    def __init__(self, corpus: Corpus, look: Callable[[], tuple[Corpus, bool]] | None) -> None:
-        self._look = look
+    def __init__(self, view: "_View", follower: "_Follower | None") -> None:
+        self._follower = follower
         self._refreshing = threading.Lock()
-        self._show(corpus)
+        self._show(view)
 
-    def _show(self, corpus: Corpus) -> None:
+    def _show(self, view: "_View") -> None:
+        corpus = view.corpus
         # It sets the line first, so that who reads meanwhile, in another thread, meets no count beyond it.
         super().__init__(
             corpus._line,  # noqa: SLF001  # it is one of ours
@@ -52,20 +53,24 @@ class LiveCorpus(Corpus):
             documents=corpus.documents,
             reopen=corpus._reopen,  # noqa: SLF001  # likewise
         )
+        self._view = view
 
     def __reduce__(self) -> tuple[Any, ...]:
-        version = self.fingerprint.hex if self.finished else None
-        return _reopen, (self.path, self._reopen, self.token_count, version)
+        if self.finished:
+            return _reopen_finished, (self.path, self._reopen, self.fingerprint.hex)
+        plan = self._view.building.plan if self._view.building else ""
+        return _reopen, (self.path, self._reopen, self.token_count, [entry.sha256 for entry in self.entries], plan)
 
     @property
     def finished(self) -> bool:
-        """Whether the build is finished, and all of its corpus seen; `refresh` then does nothing."""
-        return self._look is None
+        """Whether all of a finished corpus was seen, and nothing was being appended to it."""
+        return self._view.building is None
 
     def refresh(self) -> bool:
-        """See what the build has added since.
+        """See what the build, or an append, has added since.
 
-        Where it was begun anew, what was seen stays until it has got as far again.
+        Where it was begun anew, what was seen stays until it has got as far again. A finished corpus that is about to be
+        replaced stays until then.
 
         Returns:
             Whether there are more tokens, or the build is finished.
@@ -76,29 +81,19 @@ class LiveCorpus(Corpus):
             CorruptShardError, UnreadableShardError: a shard of it is.
         """
         with self._refreshing:
-            if self._look is None:
+            if self._follower is None:
                 return False
-            corpus, finished = self._look()
-            self._require_same(corpus, finished=finished)
-            grown = corpus.token_count > self.token_count
-            if finished or corpus.token_count >= self.token_count:
-                self._show(corpus)
-            if finished:
-                self._look = None
-            return grown or finished
-
-    def _require_same(self, corpus: Corpus, *, finished: bool) -> None:
-        """Refuse what is not the same line, by the shards that are finished in both."""
-        same = not finished or corpus.token_count >= self.token_count
-        for mine, theirs in zip(self.entries, corpus.entries, strict=False):
-            if NO_HASH in {mine.sha256, theirs.sha256}:
-                break
-            same = same and mine.sha256 == theirs.sha256
-        if not same:
-            raise MissingShardError(
-                f"{self.path.parent}: the build that was followed is gone: what is there now ({corpus.fingerprint}) does "
-                "not begin with the same tokens; open it anew"
-            )
+            view = self._follower.look()
+            if view.corpus is self._view.corpus:
+                return False
+            hashes = [entry.sha256 for entry in self.entries]
+            plan = self._view.building.plan if self._view.building else ""
+            self._follower.require_same(view, self.token_count, hashes, plan)
+            grown = view.corpus.token_count > self.token_count
+            ended = view.building is None and not self.finished
+            if ended or view.corpus.token_count >= self.token_count:
+                self._show(view)
+            return grown or ended
 
     def verify(self, *, quick: bool = False) -> list["ShardReport"]:
         """As of any corpus; a shard that is being written is left out."""
@@ -110,16 +105,22 @@ class LiveCorpus(Corpus):
         return verify_shards(whole, quick=quick, manifest=self.manifest)
 
 
-def _reopen(path: Path, options: dict[str, Any], token_count: int, version: str | None) -> LiveCorpus:
-    if version is not None:
-        return LiveCorpus(open_corpus(path, **options, version=version), None)
-    corpus = open_live(path, options)
-    if corpus.token_count < token_count:
+def _reopen(path: Path, options: dict[str, Any], token_count: int, hashes: list[str], plan: str) -> LiveCorpus:
+    follower = _Follower(path, options)
+    view = follower.look()
+    follower.require_same(view, token_count, hashes, plan)
+    if view.corpus.token_count < token_count:
         raise MissingShardError(
-            f"{path.parent}: holds {corpus.token_count} tokens, the corpus that was sent here {token_count}: its build was "
-            "begun anew; send it again once that has got as far"
+            f"{path.parent}: holds {view.corpus.token_count} tokens, the corpus that was sent here {token_count}: its build "
+            "was begun anew; send it again once that has got as far"
         )
-    return corpus
+    return LiveCorpus(view, follower)
+
+
+def _reopen_finished(path: Path, options: dict[str, Any], version: str) -> LiveCorpus:
+    corpus = open_corpus(path, **options, version=version)
+    follower = _Follower(path, options, corpus) if path.suffix == ".json" else None
+    return LiveCorpus(_View(corpus, None), follower)
 
 
 def open_live(index: Path, options: dict[str, Any]) -> LiveCorpus:
@@ -134,32 +135,90 @@ def open_live(index: Path, options: dict[str, Any]) -> LiveCorpus:
         ManifestError: what the build writes down is damaged.
     """
     follower = _Follower(index, options)
-    corpus, finished = follower.look()
-    return LiveCorpus(corpus, None if finished else follower.look)
+    return LiveCorpus(follower.look(), follower)
+
+
+def never_grows(corpus: Corpus) -> LiveCorpus:
+    """What was opened from one file."""
+    return LiveCorpus(_View(corpus, None), None)
+
+
+class _View(NamedTuple):
+    """What there is at a moment."""
+
+    corpus: Corpus
+    building: Building | None
+    """The build that makes it; None if it is finished."""
 
 
 class _Follower:
-    """Sees what is whole of a build."""
+    """Sees what is whole of a build.
 
-    def __init__(self, index: Path, options: dict[str, Any]) -> None:
+    Args:
+        index, options: see `open_live`.
+        finished: the corpus that is followed, if it is one that was finished.
+    """
+
+    def __init__(self, index: Path, options: dict[str, Any], finished: Corpus | None = None) -> None:
         self._index = index
         self._options = options
-        self._maker = LiveLineMaker(index, io=options["io"], verify=options["verify"] != "off")
+        self._maker = self._new_maker()
         self._seen: tuple[object, str] = None, ""
+        self._finished: tuple[object, Corpus | None] = None, finished
 
-    def look(self) -> tuple[Corpus, bool]:
-        """What there is now, and whether that is the finished corpus."""
+    def _new_maker(self) -> LiveLineMaker:
+        return LiveLineMaker(self._index, io=self._options["io"], verify=self._options["verify"] != "off")
+
+    def look(self) -> _View:
+        """What there is now."""
         looks = 0
         while True:
             building = read_building(self._index.parent)
             try:
-                if building is None or self._is_published(building):
-                    return open_index(self._index, self._options), True
-                return self._corpus(building), False
+                if building is None or self._is_published(building) or self._is_still_there(building):
+                    return _View(self._open(), None)
+                return _View(self._corpus(building), building)
             except MissingShardError as error:  # the build may have moved on since it wrote that down
                 looks += 1
                 if looks == _LOOKS:
                     raise self._nothing_there() or error from error
+
+    def require_same(self, view: _View, token_count: int, hashes: Sequence[str], plan: str) -> None:
+        """Refuse a view that does not begin with what was seen before, or will not.
+
+        Args:
+            view: what there is now.
+            token_count: how many tokens were seen before.
+            hashes: of the shards that were; that of one which was being written is `NO_HASH`.
+            plan: of the build that was writing them.
+
+        Raises:
+            MissingShardError: another build has taken its place.
+        """
+        count = 0
+        for mine, theirs in zip(hashes, view.corpus.entries, strict=False):
+            if mine != theirs.sha256 or mine == NO_HASH:
+                differs = NO_HASH not in {mine, theirs.sha256}
+                break
+            count += 1
+        else:
+            differs = False
+        # Beyond the shards that are finished in both, only the command tells whether the tokens are the same.
+        if not differs and (count == len(hashes) or self._is_of(plan, view, token_count)):
+            return
+        raise MissingShardError(
+            f"{self._index.parent}: the build that was followed is gone: what is there now ({view.corpus.fingerprint}) does "
+            "not begin with the same tokens; open it anew"
+        )
+
+    def _is_of(self, plan: str, view: _View, token_count: int) -> bool:
+        """Whether a command has made, or makes, what there is."""
+        if view.building is not None and view.building.plan == plan:
+            return True
+        if view.building is None and view.corpus.token_count < token_count:
+            return False
+        published = view.building is None or view.building.mode == "append"
+        return published and plan in read_plans(self._index.parent / JOURNAL)
 
     def _nothing_there(self) -> MissingShardError | None:
         """What to say where there is no corpus, nor will be one."""
@@ -182,13 +241,28 @@ class _Follower:
         finished = self._maker.finished(building)
         return all(index in finished for index in range(building.source_shards))
 
+    def _is_still_there(self, building: Building) -> bool:
+        """Whether a build will replace the finished corpus that was followed, or mends it, and has not done so yet."""
+        followed = self._finished[1]
+        same = followed is not None and self._newest() == followed.fingerprint.hex
+        return same and building.mode != "append"
+
     def _newest(self) -> str:
-        """Fingerprint of the index, which may be large, so that it is not read again for nothing."""
-        status = self._index.stat()
-        mark = status.st_ino, status.st_size, status.st_mtime_ns
+        """Fingerprint of the index, which may be large, so that it is not read again for nothing; empty if there is none."""
+        mark = file_mark(self._index)
         if self._seen[0] != mark:
-            self._seen = mark, read_manifest(self._index).fingerprint.hex
+            self._seen = mark, read_manifest(self._index).fingerprint.hex if mark else ""
         return self._seen[1]
+
+    def _open(self) -> Corpus:
+        """The finished corpus; the same object again if nothing has changed."""
+        mark = file_mark(self._index)
+        seen, corpus = self._finished
+        if corpus is None or seen != mark:
+            corpus = open_index(self._index, self._options)
+            self._finished = mark, corpus
+            self._maker = self._new_maker()  # that one holds files of the build
+        return corpus
 
     def _corpus(self, building: Building) -> Corpus:
         live = self._maker.make(building)

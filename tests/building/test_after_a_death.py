@@ -155,7 +155,6 @@ def test_an_overwrite_after_another_that_died_leaves_none_of_its_shards(build, t
     assert [path.name for path in (tmp_path / "c").glob("*.h5")] == ["000000-0000-0000.h5"]
 
 
-@pytest.mark.xfail(reason="a shard that is being written is compared with nothing")
 @pytest.mark.parametrize("finished", [False, True])
 def test_who_follows_a_build_is_told_of_another_one(builder, tmp_path, finished):
     """One that takes its place is not served as if it were the first, however much of either is finished."""

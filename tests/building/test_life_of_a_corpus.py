@@ -321,8 +321,6 @@ class OnDisk(Reads):
         """It may have published its corpus."""
         self.forget(command)
         self.unfinished.append(command)
-        if len(self.unfinished) > 1:  # open, see `test_after_a_death`: who follows one is not told of another
-            self.followed = []
         self.untidy |= command.mode == "overwrite"
         corpus = self.open()
         new = self.after(command)
@@ -517,10 +515,10 @@ class OnDisk(Reads):
                 corpus.get_slice(0, len(corpus))
             self.held.append((corpus, self.published, pickle.dumps(corpus)))
 
-    @precondition(lambda self: self.unfinished and not self.damaged and len(self.followed) < 2)
+    @precondition(lambda self: not self.damaged and len(self.followed) < 2)
     @rule()
     def keep_following(self) -> None:
-        """Follow what is not finished, from now on."""
+        """Follow what is there, or is not finished, from now on."""
         with suppress(MissingShardError):
             self.followed.append((headrace.open(self.output, live=True), []))
             self.looked = False

@@ -11,7 +11,7 @@ import pytest
 
 import headrace
 from headrace.building.rolling import Origins, RollingShards
-from headrace.in_progress import BUILDING_NAME, JOURNAL, Building, OpenShard, shard_name
+from headrace.in_progress import BUILDING_NAME, JOURNAL, Building, OpenShard, plan_digest, shard_name
 from headrace.manifest import INDEX_NAME, Manifest, TokenizerRef, read_manifest
 from headrace.storage.atomic import write_bytes
 from headrace.storage.hdf5_writer import HDF5ShardWriter
@@ -55,7 +55,9 @@ class SteppedBuild:
         self.first = max(used, default=-1) + 1
         self.shards = self.folder / (".headrace/next" if self.mode == "overwrite" else ".")
         (self.shards / JOURNAL).parent.mkdir(parents=True, exist_ok=True)
-        (self.shards / JOURNAL).write_text('{"plan": {}}\n')
+        row = {"plan": {"documents": self.documents}}
+        self.plan = plan_digest(row["plan"])
+        (self.shards / JOURNAL).write_text(json.dumps(row) + "\n")
         self.tell()
 
     # -- the build's steps ------------------------------------------------------------------------------------------
@@ -74,6 +76,7 @@ class SteppedBuild:
             first_index=self.first,
             source_shards=len(self.sources),
             total_bytes=1,
+            plan=self.plan,
             open=tuple(self.open.values()),
         )
         if not self.silent:
@@ -199,6 +202,7 @@ class SteppedBuild:
         if self.mode == "overwrite":
             for entry in entries:
                 (self.shards / entry.path).replace(self.folder / entry.path)
+            write_bytes(self.folder / JOURNAL, (self.shards / JOURNAL).read_bytes())
         write_bytes(self.folder / INDEX_NAME, manifest.to_json())
         return manifest
 

@@ -369,6 +369,77 @@ def test_overwriting(tmp_path, stepped_build, published):
     assert agrees(corpus, build)
 
 
+def documents_of(corpus):
+    """Tokens of each document."""
+    return [document.tolist() for document in corpus.documents]
+
+
+def test_a_finished_corpus_that_is_appended_to(tmp_path, stepped_build, published):
+    """Who follows it sees the append grow by whole documents, and end; one append after the other."""
+    base = published(tmp_path, DOCUMENTS[:1])
+    corpus = headrace.open(tmp_path, live=True)
+    wanted = documents_of(corpus)
+    for documents in DOCUMENTS[1:]:
+        build = stepped_build(tmp_path, [documents], mode="append", base=base)
+        seen = set()
+        while build.write(0, 1):
+            assert corpus.refresh() == (len(corpus.documents) not in seen and build.whole > 0)
+            seen.add(len(corpus.documents))
+            assert not corpus.finished
+            assert documents_of(corpus) == [*wanted, *([*ids, 0] for ids in documents[: build.whole])]
+        assert len(seen) > 5
+        build.finish(0)
+        base = build.publish()
+        build.tidy()
+        assert corpus.refresh()
+        wanted += [[*ids, 0] for ids in documents]
+        assert (corpus.finished, corpus.fingerprint, corpus.refresh()) == (True, base.fingerprint, False)
+        assert documents_of(corpus) == wanted
+
+
+def test_a_finished_corpus_that_is_replaced(tmp_path, stepped_build, published):
+    """Who follows it keeps it until it is gone, and is told then; one of the same beginning goes on."""
+    published(tmp_path, DOCUMENTS[:2])
+    corpus = headrace.open(tmp_path, live=True)
+    before = corpus[:].tolist()
+    build = stepped_build(tmp_path, DOCUMENTS[::-1], mode="overwrite")
+    for number in range(3):
+        build.finish(number)
+        assert (corpus.refresh(), corpus.finished, corpus[:].tolist()) == (False, True, before)
+    build.publish()
+    build.tidy()
+    for _ in range(2):
+        with pytest.raises(MissingShardError, match="does not begin with the same tokens"):
+            corpus.refresh()
+    assert len(corpus) == len(before)
+
+
+def test_a_copy_of_a_finished_corpus_follows_on(tmp_path, stepped_build, published):
+    """It is the version that was sent, and grows by what was appended since."""
+    base = published(tmp_path, DOCUMENTS[:1])
+    sent = pickle.dumps(headrace.open(tmp_path, live=True))
+    build = stepped_build(tmp_path, DOCUMENTS[1:], mode="append", base=base)
+    build.finish(0), build.finish(1), build.publish(), build.tidy()
+    copy = pickle.loads(sent)  # noqa: S301  # our own bytes
+    assert (copy.finished, copy.fingerprint) == (True, base.fingerprint)
+    assert copy.refresh()
+    assert copy[:].tolist() == headrace.open(tmp_path)[:].tolist()
+    assert not copy.refresh()
+
+
+def test_a_copy_is_of_the_same_build(tmp_path, stepped_build):
+    """What was sent while a shard was being written does not arrive as what another build writes there."""
+    build = stepped_build(tmp_path, DOCUMENTS)
+    build.write(0, 6)
+    sent = pickle.dumps(headrace.open(tmp_path, live=True))
+    build.kill()
+    build.clean()
+    other = stepped_build(tmp_path, DOCUMENTS[::-1])
+    other.write(0, 12)
+    with pytest.raises(MissingShardError, match="does not begin with the same tokens"):
+        pickle.loads(sent)  # noqa: S301  # our own bytes
+
+
 # -- opening -------------------------------------------------------------------------------------------------------------
 
 

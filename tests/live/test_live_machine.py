@@ -52,17 +52,19 @@ class Following(RuleBasedStateMachine):
     def begin(self, sources, base, **options):
         """Begin a build, of a corpus or of a part of one."""
         manifest = None
+        self.corpora = []
         if base is not None:
             documents = documents_of(base)
             manifest = self.publish(self.folder, documents, **options)
             self.base = [[*document, 0] for source in documents for document in source]
+            self.corpora = [headrace.open(self.folder, live=True)]
         self.build = self.build_class(
             self.folder, documents_of(sources), mode="append" if manifest else "build", base=manifest, **options
         )
         self.line = [token for document in self.base for token in document] + self.build.line
         self.lengths = [*map(len, self.base), *self.build.lengths]
         self.ends = np.cumsum([0, *self.lengths]).tolist()
-        self.corpora = [headrace.open(self.folder, live=True)]
+        self.corpora.append(headrace.open(self.folder, live=True))
 
     def teardown(self):
         """Remove the folder."""

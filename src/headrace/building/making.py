@@ -115,6 +115,7 @@ def _reported(
 
 def _building(work: Work, jobs: Sequence[ShardJob], options: ContentOptions, tokenizer: BatchTokenizer) -> Building:
     finished = work.journal.finished.values()
+    assert work.journal.plan is not None  # noqa: S101  # it has begun
     return Building(
         mode=work.mode,
         folder=str(work.shards.relative_to(work.folder.path)),
@@ -127,6 +128,7 @@ def _building(work: Work, jobs: Sequence[ShardJob], options: ContentOptions, tok
         first_index=work.first_index,
         source_shards=len(jobs),
         total_bytes=sum(job.shard.size for job in jobs),
+        plan=work.journal.plan.digest,
         input_bytes=sum(source.size for outcome in finished for source in outcome.sources),
         documents=sum(entry.document_count for outcome in finished for entry in outcome.entries),
         tokens=sum(entry.token_count for outcome in finished for entry in outcome.entries),

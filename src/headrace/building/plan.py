@@ -1,13 +1,13 @@
 """What makes two commands the same build: their inputs, tokenizer and content options."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace.building.job import ContentOptions
 from headrace.errors import Problem
-from headrace.in_progress import Mode
+from headrace.in_progress import Mode, plan_digest
 from headrace.manifest import Manifest, TokenizerRef
 from headrace.sources import BadInput, Discovery
 from headrace.sources.split import NO_SPLIT
@@ -68,6 +68,11 @@ class BuildPlan:
             tokenizer=manifest.tokenizer,
             sources=tuple(PlannedSource(source.path, source.size, "", 0) for source in manifest.sources),
         )
+
+    @property
+    def digest(self) -> str:
+        """Tells it from others: `headrace.in_progress.plan_digest`."""
+        return plan_digest(asdict(self))
 
     def differences(self, command: "BuildPlan", faulty: frozenset[str] = frozenset()) -> list[Problem]:
         """What another command would do otherwise; empty if it is the same.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headrace.errors import CorruptShardError, ManifestError, MissingShardError
-from headrace.in_progress import JOURNAL, Building, OpenShard, read_finished, shard_name
+from headrace.in_progress import JOURNAL, Building, OpenShard, file_mark, read_finished, shard_name
 from headrace.manifest import NO_HASH, Manifest, ShardEntry
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of, make_files, open_line
@@ -119,7 +119,7 @@ class LiveLineMaker:
             ManifestError: the journal is damaged.
         """
         journal = self._index.parent / building.folder / JOURNAL
-        mark = _mark(journal)
+        mark = file_mark(journal)
         if mark is None:
             return {}
         if self._journal[0] != mark:
@@ -198,7 +198,7 @@ class LiveLineMaker:
         from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # likewise
         from headrace.storage.hdf5_reader import LibraryReader  # noqa: PLC0415  # likewise
 
-        mark = _mark(path)
+        mark = file_mark(path)
         part = self._parts.get(path.stem)
         if part is None or part.mark != mark:
             layout = inspect_shard(path)
@@ -253,15 +253,6 @@ class LiveLineMaker:
         live = LiveLine(TokenLine(files, table), manifest, documents)
         self._last = _Last(parts, growing, files, live)
         return live
-
-
-def _mark(path: Path) -> tuple[Path, int, int, int] | None:
-    """Tells whether a file is still the same; None if there is none."""
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return path, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _are(some: Sequence[_Part], others: Sequence[_Part]) -> bool:

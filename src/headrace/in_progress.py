@@ -93,6 +93,11 @@ class Building:
     open: tuple[OpenShard, ...] = ()
     """The shards that workers are writing."""
 
+    @property
+    def stop_index(self) -> int:
+        """Index behind the last new source shard."""
+        return self.first_index + self.source_shards
+
     def to_json(self) -> bytes:
         """The file's bytes."""
         body = {"version": FORMAT_VERSION, **asdict(self)}

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import runpy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,8 @@ from headrace.testing.gpt2 import write_gpt2
 from headrace.tokenizers.bytes import Tokenizer
 from headrace.tokenizers.load import load_tokenizer
 from headrace.tokenizers.tokenizer_json import JsonTokenizer
+
+DYING = runpy.run_path(str(Path(__file__).with_name("dying_builds.py")))
 
 
 @pytest.fixture(scope="session")
@@ -64,3 +67,29 @@ def published() -> Callable[[Path], dict[str, str]]:
         return {str(path.relative_to(corpus)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
     return hashes
+
+
+@pytest.fixture(scope="session")
+def builder(tmp_path_factory):
+    """Has corpora built in processes that die where they are told to; one for all tests."""
+    folder = tmp_path_factory.mktemp("warm")
+    (folder / "a.jsonl").write_text('{"text": "one"}\n')
+    with DYING["Builder"]() as started:
+        started.ask(folder, folder / "c", {"compression": "zstd:3"}, warm=True)
+        yield started
+
+
+@pytest.fixture
+def build(builder, tmp_path):
+    """Build of some words, one a file and each with a bad line, in `tmp_path / "c"`."""
+
+    def ask(*words: str, fault: dict | None = None, **options: object) -> dict:
+        inputs = tmp_path / "-".join(words)
+        inputs.mkdir(exist_ok=True)
+        for word in words:
+            (inputs / f"{word}.jsonl").write_text(json.dumps({"text": word}) + "\nbad\n")
+        answer = builder.ask(inputs, tmp_path / "c", {"on_bad_input": "skip", "max_bad": 1, **options}, fault=fault)
+        assert answer["ended"] == ("killed" if fault else "done")
+        return answer.get("report", {})
+
+    return ask

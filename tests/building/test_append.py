@@ -182,7 +182,7 @@ def test_a_failed_append(sources, more, published, tmp_path):
     with pytest.raises(SourceError):
         headrace.build(more, tmp_path / "c", workers=1, append=True)
     assert {name: published(tmp_path / "c")[name] for name in before} == before
-    with pytest.raises(OutputExistsError, match="unfinished build of another command"):
+    with pytest.raises(OutputExistsError, match="unfinished append of another command"):
         headrace.build(more / "b.jsonl", tmp_path / "c", workers=1, append=True)
     (more / "c.jsonl").write_bytes(good)
     report = headrace.build(more, tmp_path / "c", workers=1, append=True)

@@ -20,16 +20,6 @@ HDF5 = ("SwmrFile", "Column", "Scalar")
 """How the points of HDF5 are called."""
 
 
-@pytest.fixture(scope="module")
-def builder(tmp_path_factory):
-    """One for all tests here."""
-    folder = tmp_path_factory.mktemp("warm")
-    (folder / "a.jsonl").write_text('{"text": "one"}\n')
-    with DYING["Builder"]() as started:
-        started.ask(folder, folder / "c", {"compression": "gzip"}, warm=True)
-        yield started
-
-
 def write(folder: Path, word: str) -> Path:
     """Two sources: one of several shards of several chunks, one with a bad line."""
     folder.mkdir()

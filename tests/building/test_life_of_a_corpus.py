@@ -45,16 +45,6 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 """How a file of its kind begins."""
 
 
-@pytest.fixture(scope="module")
-def builder(tmp_path_factory):
-    """One for all tests here."""
-    folder = tmp_path_factory.mktemp("warm")
-    (folder / "a.jsonl").write_text('{"text": "one"}\n')
-    with DYING["Builder"]() as started:
-        started.ask(folder, folder / "c", {"compression": "zstd:3"}, warm=True)
-        yield started
-
-
 # -- reading --------------------------------------------------------------------------------------------------------
 
 

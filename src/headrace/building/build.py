@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from headrace.building.existing import Existing, prepare
 from headrace.building.faults import FaultyInputError
 from headrace.building.job import ContentOptions
 from headrace.building.limits import default_workers
@@ -15,7 +16,7 @@ from headrace.building.outcome import closing_report
 from headrace.building.output import OutputFolder
 from headrace.building.pipeline import DEFAULT_CHUNK_SIZE
 from headrace.building.plan import BuildPlan
-from headrace.building.work import Existing, Work, prepare
+from headrace.building.work import Work
 from headrace.errors import BuildError, CorruptShardError, Problem, TokenizerError
 from headrace.events import BuildFinished, Notice, Subscriber, ignore
 from headrace.sources import BadInput, Discovery, discover

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
 
@@ -20,7 +21,8 @@ MOST_KEPT = 1000
 class DropLog:
     """Every document that was not kept, as JSON lines in a file (none if all were); the first few bad ones in memory.
 
-    A context manager; leaving it without an exception waits until the file is on disk.
+    A context manager; leaving it without an exception waits until the file is on disk under its name, so that one which is
+    there is whole.
 
     Attributes:
         first: the first bad documents, `MOST_KEPT` at most, and after the context a few of them; empty documents are no
@@ -33,6 +35,7 @@ class DropLog:
     def __init__(self, path: Path) -> None:
         self.first: list[Drop] = []
         self._path = path
+        self._partial = path.with_name(f".{path.name}")
         self._file: IO[str] | None = None
 
     def __enter__(self) -> Self:
@@ -49,10 +52,14 @@ class DropLog:
                     if kind is None:
                         self._file.flush()
                         os.fsync(self._file.fileno())
+                        self._partial.replace(self._path)
                         fsync_folder(self._path.parent)
             except OSError as error:
                 if kind is None:
                     raise self._not_written(error) from error
+            if kind is not None:
+                with suppress(OSError):  # what went wrong is told already
+                    self._partial.unlink()
         del self.first[MAX_LISTED + 1 :]  # what goes on into the build's report
 
     def add(self, drops: list[Drop]) -> None:
@@ -69,7 +76,7 @@ class DropLog:
     def _write(self, drops: list[Drop]) -> None:
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("w", encoding="utf-8")
+            self._file = self._partial.open("w", encoding="utf-8")
         for drop in drops:
             line = None if drop.row < 0 else drop.row + 1
             byte = None if drop.byte < 0 else drop.byte

@@ -38,6 +38,11 @@ class Journal:
     """What the build before this one had finished."""
     faulty: frozenset[str] = frozenset()
     """Labels of sources with bad documents, which stopped the build."""
+    aside: bytes = b""
+    """Rows of an append that is not finished, while the corpus that it adds to is mended; and ..."""
+    aside_finished: dict[int, ShardOutcome] = field(default_factory=dict[int, ShardOutcome])
+    """... what it has finished."""
+    _aside_plan: BuildPlan | None = None
     _synced: float = 0.0
 
     @classmethod
@@ -47,8 +52,11 @@ class Journal:
         try:
             for kind, value in journal_rows(path):
                 if kind == "plan":
+                    plan = _plan_of(value)
+                    if journal.plan is not None and journal.plan.mode == "append" != plan.mode:
+                        journal.set_aside()
                     journal.publish()
-                    journal.plan = _plan_of(value)
+                    journal.plan = plan
                 elif kind == "finished":
                     outcome = _outcome_of(value, name=str(path))
                     journal.finished[outcome.index] = outcome
@@ -69,6 +77,24 @@ class Journal:
         """Whether an append to this corpus was begun and not published."""
         return self.plan is not None and self.plan.mode == "append" and self.plan.base == corpus.fingerprint.hex
 
+    @property
+    def kept(self) -> dict[int, ShardOutcome]:
+        """What is finished, and whose shards lie in the folder."""
+        return self.aside_finished | self.finished
+
+    def set_aside(self) -> None:
+        """Go back to the build before the append that was begun: the corpus is to be mended first."""
+        self.aside, self._aside_plan, self.aside_finished = self._rows(), self.plan, self.finished
+        self.before, self.plan, self.finished, self.earlier = b"", None, self.earlier, {}
+        self.faulty = frozenset()
+
+    def take_up(self) -> None:
+        """Go on with the append that was set aside, if there is one."""
+        if self.aside:
+            self.publish()
+            self.plan, self.finished = self._aside_plan, self.aside_finished
+            self.aside, self._aside_plan, self.aside_finished = b"", None, {}
+
     def begin(self, plan: BuildPlan) -> None:
         """Write the plan and what is finished, in order of the source shards."""
         self.plan = plan
@@ -77,7 +103,7 @@ class Journal:
 
     def record(self) -> None:
         """Write all rows anew, in order of the source shards, however they were finished."""
-        write_bytes(self.path, self.before + self._rows())
+        write_bytes(self.path, self.before + self.aside + self._rows())
 
     def move(self, path: Path) -> None:
         """Go on at another place, as the journal of a first build."""
@@ -94,8 +120,8 @@ class Journal:
 
     def restore(self) -> None:
         """Leave what was published before, and nothing of this build."""
-        if self.before:
-            write_bytes(self.path, self.before)
+        if self.before or self.aside:
+            write_bytes(self.path, self.before + self.aside)
         else:
             self.path.unlink(missing_ok=True)
 

@@ -64,7 +64,7 @@ def _replace(work: Work, manifest: Manifest, extents: Sequence[ShardExtents], to
     work.journal.move(corpus / JOURNAL)
     publish_corpus(corpus, manifest, extents, tokenizer.files())
     (corpus / BUILDING_NAME).unlink(missing_ok=True)  # first, for what it tells of goes now
-    remove_old(corpus, old, (NEXT, VERSIONS))
+    remove_old(corpus, old, (VERSIONS, NEXT))
 
 
 def _extents(folder: Path, outcome: ShardOutcome) -> Sequence[ShardExtents]:

@@ -19,7 +19,7 @@ from headrace.manifest import INDEX_NAME, PRIVATE, Manifest, read_manifest, shar
 from headrace.storage.atomic import fresh_name, fsync_folder, write_bytes
 from headrace.storage.versions import VERSIONS
 
-__all__ = ["put_in_place", "remove_old"]
+__all__ = ["put_in_place", "remove_old", "remove_replaced"]
 
 OLD = Path(PRIVATE) / "old"
 """Where the old shards have their second names."""
@@ -61,6 +61,18 @@ def remove_old(corpus: Path, files: Iterable[Path], folders: Sequence[Path]) -> 
             path.unlink()
     for folder in (OLD, *folders):
         shutil.rmtree(corpus / folder, ignore_errors=True)
+
+
+def remove_replaced(corpus: Path, manifest: Manifest, shards: Path) -> None:
+    """Go on with `remove_old` where the build that published the corpus could not.
+
+    Args:
+        corpus: the folder.
+        manifest: what is published there.
+        shards: the folder of the shards that replaced others, relative; it goes last, so that none is left without it.
+    """
+    if (corpus / shards).is_dir() and not any(Path(entry.path).parent == OLD for entry in manifest.shards):
+        remove_old(corpus, (), (shards,) if manifest.appends else (VERSIONS, shards))
 
 
 def _set_aside(corpus: Path, old: Manifest, names: set[str]) -> set[Path]:

@@ -1,34 +1,28 @@
 """What a build has to do in its output folder: everything, or what an earlier run of the same command has not finished."""
 
-import hashlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
-from headrace.building.appending import appended_plan, first_free_index, refuse_other_corpus
 from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
 from headrace.building.journal import Journal
-from headrace.building.output import DROPPED, OutputFolder, drop_log, remove_logs, remove_partial, remove_shards
+from headrace.building.output import DROPPED, OutputFolder, remove_logs, remove_partial, remove_shards
 from headrace.building.plan import BuildPlan
-from headrace.errors import ManifestError, OutputExistsError, Problem
-from headrace.events import Notice, Subscriber
+from headrace.building.replacing import remove_replaced
 from headrace.in_progress import BUILDING_NAME, JOURNAL, Mode
-from headrace.manifest import INDEX_NAME, PRIVATE, Manifest, SourceEntry, locate_shards, read_manifest
-from headrace.sources import Discovery, SourceFile
-from headrace.verify import verify_shards
+from headrace.manifest import PRIVATE, Manifest
+from headrace.sources import Discovery
 
-__all__ = ["NEXT", "Existing", "Work", "prepare"]
+__all__ = ["NEXT", "Work"]
 
 NEXT = Path(PRIVATE) / "next"
 """Where the shards of an `--overwrite` lie until they replace the corpus that is there."""
-Existing = Literal["resume", "append", "overwrite"]
-"""What to do about an output that is there already."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Work:
     """A build's place in its output folder."""
 
@@ -76,35 +70,53 @@ class Work:
     def done(self) -> Sequence[ShardOutcome]:
         """What became of each source shard of the corpus that is published, as far as that is known."""
         return tuple(
-            (self.journal.earlier if self._appending else self.journal.finished or self.journal.earlier).values()
+            (self.journal.earlier if self.appending else self.journal.finished or self.journal.earlier).values()
         )
 
     @property
-    def _appending(self) -> bool:
+    def appending(self) -> bool:
         """Whether an append to the corpus that is published was begun and not finished."""
         return self.published is not None and self.journal.appends_to(self.published)
 
+    @cached_property
+    def overwriting(self) -> int | None:
+        """How many source shards an overwrite has finished that would replace the corpus that is there; None without one."""
+        there = self.published or self.base
+        journal = Journal.load(self.folder.path / NEXT / JOURNAL)
+        if there is None or journal.plan is None:
+            return None
+        made = [
+            (entry.path, entry.sha256)
+            for index in sorted(journal.finished)
+            for entry in journal.finished[index].entries
+        ]
+        is_there = made == [(entry.path, entry.sha256) for entry in there.shards]  # then it only could not tidy up
+        return None if is_there else len(journal.finished)
+
     def tidy(self) -> None:
-        """Remove what is left beside a corpus that is there and whole, but for an append that is not finished."""
+        """Remove what is left beside a corpus that is there and whole, but for what another command has not finished."""
         assert self.published is not None  # noqa: S101  # the corpus that is there
-        if self._appending:
+        if self.appending or self.journal.aside or self.overwriting is not None:
             return
         (self.folder.path / BUILDING_NAME).unlink(missing_ok=True)
         remove_partial(self.folder.path)
         remove_shards(self.folder.path, {Path(entry.path).name for entry in self.published.shards})
+        remove_replaced(self.folder.path, self.published, NEXT)
 
     def remove_leftovers(self) -> None:
         """Remove what an earlier run has left half done."""
-        keep = {entry.path for outcome in self.journal.finished.values() for entry in outcome.entries}
+        keep = {entry.path for outcome in self.journal.kept.values() for entry in outcome.entries}
         for manifest in (self.base, self.published):  # these go on being served
             keep |= {Path(entry.path).name for entry in manifest.shards} if manifest else set()
+            if manifest and self.overwriting is None:
+                remove_replaced(self.folder.path, manifest, NEXT)
         remove_partial(self.folder.path)
         if self.replaced is not None:
             # An overwrite may have ended just before it removed the shards of an older corpus.
             remove_partial(self.shards)
             remove_shards(self.folder.path, {entry.path for entry in self.replaced.shards})  # not those set aside
         remove_shards(self.shards, keep)
-        remove_logs(self.shards, self.first_index, set(self.journal.finished))
+        remove_logs(self.shards, self.first_index, set(self.journal.kept))
 
     def discard(self, indices: Sequence[int]) -> None:
         """Do source shards again that were finished by an earlier run, but not as this one wants them."""
@@ -138,228 +150,3 @@ class Work:
         if not finished and self.mode == "overwrite":
             shutil.rmtree(self.shards, ignore_errors=True)
         return finished
-
-
-def prepare(
-    folder: OutputFolder,
-    plan: BuildPlan,
-    found: Discovery,
-    *,
-    existing: Existing,
-    allow_duplicates: bool = False,
-    on_event: Subscriber,
-) -> tuple[Work, BuildPlan]:
-    """Look at what is in the output, and compare it with the command.
-
-    Args:
-        folder: held.
-        plan: of the command, as a first build.
-        found: its inputs.
-        existing: what to do about what is there.
-        allow_duplicates: append files that are in the corpus already.
-        on_event: is told what is kept and what is done again.
-
-    Returns:
-        The work, and its plan.
-
-    Raises:
-        OutputExistsError: there is a corpus, or an unfinished build, of another command; each difference is named.
-    """
-    manifest = _published(folder, existing)
-    if existing == "append":
-        work, plan = _append(folder, manifest, plan, found, allow_duplicates=allow_duplicates)
-    elif existing == "overwrite" and manifest is not None:
-        journal = Journal.load(folder.path / NEXT / JOURNAL)
-        work = Work(folder=folder, mode="overwrite", journal=journal, replaced=manifest)
-        plan = replace(plan, mode="overwrite")
-    else:
-        work = Work(folder=folder, mode="build", journal=Journal.load(folder.path / JOURNAL), published=manifest)
-    if work.published is not None:
-        _compare_published(work, plan, found, on_event)
-    elif work.journal.plan is not None:
-        _compare_unfinished(work, plan, found, discard=existing == "overwrite", on_event=on_event)
-    return work, plan
-
-
-def _published(folder: OutputFolder, existing: Existing) -> Manifest | None:
-    index = folder.path / INDEX_NAME
-    if not index.exists():
-        if existing == "append":
-            raise OutputExistsError(
-                f"{folder.path}: there is no corpus to append to (no {INDEX_NAME}); build it first, without --append"
-            )
-        return None
-    try:
-        return read_manifest(index)
-    except ManifestError as error:
-        if existing == "overwrite":
-            return None  # nothing that could be opened is lost
-        raise OutputExistsError(
-            f"{folder.path}: holds a corpus already, whose {INDEX_NAME} cannot be used; --overwrite replaces it",
-            problems=error.problems or [Problem(INDEX_NAME, error.summary)],
-        ) from error
-
-
-def _append(
-    folder: OutputFolder, manifest: Manifest | None, plan: BuildPlan, found: Discovery, *, allow_duplicates: bool
-) -> tuple[Work, BuildPlan]:
-    assert manifest is not None  # noqa: S101  # `_published` saw to it
-    refuse_other_corpus(folder.path, manifest, plan)
-    journal = Journal.load(folder.path / JOURNAL)
-    unfinished = journal.appends_to(manifest)
-    if not unfinished:
-        journal.publish()
-    last = appended_plan(manifest)
-    if last is not None and not unfinished and not allow_duplicates:
-        again = replace(plan, mode="append", base=last.base)
-        # When they were modified is not known: those that were read in part are taken for the same, and not added twice.
-        hashes = [known or None for known in _hashes(manifest)[-len(last.sources) :]]
-        if not last.differences(again) and not _changed(found.files, again, last, hashes):
-            return Work(folder=folder, mode="append", journal=journal, published=manifest), again
-    if not allow_duplicates:
-        _refuse_known_files(folder.path, manifest, found.files)
-    first = first_free_index(manifest)
-    work = Work(folder=folder, mode="append", journal=journal, base=manifest, first_index=first)
-    return work, replace(plan, mode="append", base=manifest.fingerprint.hex)
-
-
-def _refuse_known_files(path: Path, manifest: Manifest, files: Sequence[SourceFile]) -> None:
-    """Refuse files whose bytes are in the corpus already; only those of an equal size are read for it."""
-    known = {(source.size, source.sha256): source.path for source in manifest.sources if source.size}
-    sizes = {size for size, _ in known}
-    same = [(file.label, known.get((file.size, _sha256(file.path)))) for file in files if file.size in sizes]
-    problems = [Problem(label, f"is in the corpus already, as {name}") for label, name in same if name]
-    if problems:
-        raise OutputExistsError(
-            f"{path}: {len(problems)} of {len(files)} inputs would be in the corpus twice; leave them out, or give "
-            "--allow-duplicates",
-            problems=problems,
-        )
-
-
-def _compare_published(work: Work, plan: BuildPlan, found: Discovery, on_event: Subscriber) -> None:
-    """Refuse a corpus of another command; of this one, keep what is whole on disk."""
-    manifest = work.published
-    assert manifest is not None  # noqa: S101  # the caller's condition
-    journal = work.journal
-    if work.mode == "build":
-        made = BuildPlan.of_manifest(manifest)
-        problems = made.differences(plan)
-        if manifest.appends:
-            problems.append(Problem("appends", f"{len(manifest.appends)} were made since"))
-        if journal.plan is not None and not journal.plan.differences(plan):
-            made = journal.plan  # knows when the sources were last modified
-        problems = problems or _changed(found.files, plan, made, _hashes(manifest))
-        if problems:
-            raise OutputExistsError(
-                f"{work.folder.path}: holds a corpus already ({INDEX_NAME}), not of this command; choose another folder, "
-                "--append to it, or replace it by --overwrite",
-                problems=problems,
-            )
-    entries, _ = locate_shards(work.folder.path / INDEX_NAME, manifest)
-    bad = {report.shard_id for report in verify_shards(entries, manifest=manifest) if not report.ok}
-    work.sound = not bad
-    if work.sound:
-        return
-    if work.mode == "append":
-        raise OutputExistsError(
-            f"{work.folder.path}: this append is in the corpus already, but not all shards are whole; see `headrace "
-            "verify`, and build the corpus again with --overwrite"
-        )
-    whole = {replace(entry, global_start=0) for entry in manifest.shards if entry.shard_id not in bad}
-    for index, outcome in list(journal.finished.items()):
-        if not whole.issuperset(outcome.entries):
-            del journal.finished[index]
-    on_event(
-        Notice(
-            kind="resumed",
-            message=f"the corpus is there, but not whole: {len(found.shards) - len(journal.finished)} of "
-            f"{len(found.shards)} source shards are built again",
-        )
-    )
-
-
-def _compare_unfinished(work: Work, plan: BuildPlan, found: Discovery, *, discard: bool, on_event: Subscriber) -> None:
-    """Go on with an earlier run of the same command, keeping what it has finished and what is whole on disk."""
-    journal = work.journal
-    assert journal.plan is not None  # noqa: S101  # the caller's condition
-    problems = journal.plan.differences(plan, journal.faulty)
-    problems = problems or _changed(found.files, plan, journal.plan, list(_finished_hashes(work, found)))
-    if problems and discard:
-        journal.finished.clear()
-        return
-    if problems:
-        raise OutputExistsError(
-            f"{work.folder.path}: holds an unfinished build of another command ({len(journal.finished)} of "
-            f"{len(journal.plan.sources)} sources done); repeat that command, choose another folder, or start over with "
-            "--overwrite",
-            problems=problems,
-        )
-    found_count = len(journal.finished)
-    for index, reason in _not_whole(work):
-        del journal.finished[index]
-        on_event(Notice(kind="resumed", message=f"source shard {index} is built again: {reason}"))
-    if found_count:
-        on_event(
-            Notice(
-                kind="resumed",
-                message=f"{len(journal.finished)} of {len(found.shards)} source shards are finished already; their bytes "
-                "were checked",
-            )
-        )
-
-
-def _not_whole(work: Work) -> Iterator[tuple[int, str]]:
-    """Source shards that the journal calls finished, whose files are not as it says."""
-    finished = sorted(work.journal.finished.items())
-    entries = [
-        replace(entry, path=str(work.shards / entry.path)) for _, outcome in finished for entry in outcome.entries
-    ]
-    reports = {report.shard_id: report for report in verify_shards(entries)}
-    for index, outcome in finished:
-        bad = [reports[entry.shard_id] for entry in outcome.entries if not reports[entry.shard_id].ok]
-        if bad:
-            yield index, str(bad[0].fault)
-        elif _lacks_log(work, outcome):
-            yield index, "the list of its dropped documents is gone"
-
-
-def _lacks_log(work: Work, outcome: ShardOutcome) -> bool:
-    return any(source.dropped for source in outcome.sources) and not drop_log(work.shards, outcome.index).is_file()
-
-
-def _hashes(manifest: Manifest) -> list[str | None]:
-    return [_hash(source) for source in manifest.sources]
-
-
-def _finished_hashes(work: Work, found: Discovery) -> Iterator[str | None]:
-    """What `_hash` says of each source file; None where its shard is not finished."""
-    for shard in found.shards:
-        outcome = work.journal.finished.get(work.first_index + shard.index)
-        yield from map(_hash, outcome.sources) if outcome else (None for _ in shard.files)
-
-
-def _hash(source: SourceEntry) -> str | None:
-    """SHA-256 of a source file as it was read; empty where it was not read to its end, None where not at all."""
-    return source.sha256 or ("" if source.documents else None)
-
-
-def _changed(
-    files: Sequence[SourceFile], plan: BuildPlan, made: BuildPlan, hashes: Sequence[str | None]
-) -> list[Problem]:
-    """Sources of unchanged size whose bytes are not those that were read; trusted if modified at the same time."""
-    problems: list[Problem] = []
-    for file, now, before, known in zip(files, plan.sources, made.sources, hashes, strict=False):
-        if known is None or now.mtime_ns == before.mtime_ns:
-            continue
-        if not known:
-            reason = "was modified since it was read in part (--max-documents): whether it has changed is not known"
-            problems.append(Problem(file.label, reason))
-        elif _sha256(file.path) != known:
-            problems.append(Problem(file.label, "has changed since it was read: its SHA-256 is another"))
-    return problems
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

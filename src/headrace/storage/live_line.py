@@ -140,7 +140,7 @@ class LiveLineMaker:
         finished = self.finished(building)
         parts = [*self._base_parts(building)]
         index = building.first_index
-        while index in finished:
+        while index in finished and index < building.stop_index:  # beyond may be those of an append that waits
             parts += [self._finished_part(building, entry) for entry in finished[index]]
             index += 1
         growing: GrowingShard | None = None

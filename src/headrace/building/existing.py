@@ -1,0 +1,270 @@
+"""What a command finds in its output folder: nothing, a corpus, what is unfinished; of this command or another."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from headrace.building.appending import appended_plan, first_free_index, refuse_other_corpus
+from headrace.building.journal import Journal
+from headrace.building.output import OutputFolder, drop_log
+from headrace.building.plan import BuildPlan
+from headrace.building.work import NEXT, Work
+from headrace.errors import ManifestError, OutputExistsError, Problem
+from headrace.events import Notice, Subscriber
+from headrace.in_progress import JOURNAL
+from headrace.manifest import INDEX_NAME, Manifest, SourceEntry, locate_shards, read_manifest
+from headrace.sources import Discovery, SourceFile
+from headrace.verify import verify_shards
+
+__all__ = ["Existing", "prepare"]
+
+Existing = Literal["resume", "append", "overwrite"]
+"""What to do about an output that is there already."""
+
+
+def prepare(
+    folder: OutputFolder,
+    plan: BuildPlan,
+    found: Discovery,
+    *,
+    existing: Existing,
+    allow_duplicates: bool = False,
+    on_event: Subscriber,
+) -> tuple[Work, BuildPlan]:
+    """Look at what is in the output, and compare it with the command.
+
+    Args:
+        folder: held.
+        plan: of the command, as a first build.
+        found: its inputs.
+        existing: what to do about what is there.
+        allow_duplicates: append files that are in the corpus already.
+        on_event: is told what is kept and what is done again.
+
+    Returns:
+        The work, and its plan.
+
+    Raises:
+        OutputExistsError: there is a corpus, or an unfinished build, of another command; each difference is named.
+    """
+    manifest = _published(folder, existing)
+    if existing == "append":
+        work, plan = _append(folder, manifest, plan, found, allow_duplicates=allow_duplicates)
+    elif existing == "overwrite" and manifest is not None:
+        journal = Journal.load(folder.path / NEXT / JOURNAL)
+        work = Work(folder=folder, mode="overwrite", journal=journal, replaced=manifest)
+        plan = replace(plan, mode="overwrite")
+    else:
+        work = Work(folder=folder, mode="build", journal=Journal.load(folder.path / JOURNAL), published=manifest)
+    if existing != "overwrite" and work.overwriting:
+        message = (
+            f"{work.overwriting} source shards of an --overwrite that was not finished stay in {folder.path / NEXT}; its "
+            "command goes on from there"
+        )
+        on_event(Notice(kind="kept", message=message))
+    if work.published is not None:
+        _compare_published(work, plan, found, on_event)
+    elif work.journal.plan is not None:
+        _compare_unfinished(work, plan, found, discard=existing == "overwrite", on_event=on_event)
+    return work, plan
+
+
+def _published(folder: OutputFolder, existing: Existing) -> Manifest | None:
+    index = folder.path / INDEX_NAME
+    if not index.exists():
+        if existing == "append":
+            raise OutputExistsError(
+                f"{folder.path}: there is no corpus to append to (no {INDEX_NAME}); build it first, without --append"
+            )
+        return None
+    try:
+        return read_manifest(index)
+    except ManifestError as error:
+        if existing == "overwrite":
+            return None  # nothing that could be opened is lost
+        raise OutputExistsError(
+            f"{folder.path}: holds a corpus already, whose {INDEX_NAME} cannot be used; --overwrite replaces it",
+            problems=error.problems or [Problem(INDEX_NAME, error.summary)],
+        ) from error
+
+
+def _append(
+    folder: OutputFolder, manifest: Manifest | None, plan: BuildPlan, found: Discovery, *, allow_duplicates: bool
+) -> tuple[Work, BuildPlan]:
+    assert manifest is not None  # noqa: S101  # `_published` saw to it
+    refuse_other_corpus(folder.path, manifest, plan)
+    journal = Journal.load(folder.path / JOURNAL)
+    journal.take_up()
+    unfinished = journal.appends_to(manifest)
+    if not unfinished:
+        journal.publish()
+    last = appended_plan(manifest)
+    if last is not None and not unfinished and not allow_duplicates:
+        again = replace(plan, mode="append", base=last.base)
+        # When they were modified is not known: those that were read in part are taken for the same, and not added twice.
+        hashes = [known or None for known in _hashes(manifest)[-len(last.sources) :]]
+        if not last.differences(again) and not _changed(found.files, again, last, hashes):
+            return Work(folder=folder, mode="append", journal=journal, published=manifest), again
+    if not allow_duplicates:
+        _refuse_known_files(folder.path, manifest, found.files)
+    first = first_free_index(manifest)
+    work = Work(folder=folder, mode="append", journal=journal, base=manifest, first_index=first)
+    return work, replace(plan, mode="append", base=manifest.fingerprint.hex)
+
+
+def _refuse_known_files(path: Path, manifest: Manifest, files: Sequence[SourceFile]) -> None:
+    """Refuse files whose bytes are in the corpus already; only those of an equal size are read for it."""
+    known = {(source.size, source.sha256): source.path for source in manifest.sources if source.size}
+    sizes = {size for size, _ in known}
+    same = [(file.label, known.get((file.size, _sha256(file.path)))) for file in files if file.size in sizes]
+    problems = [Problem(label, f"is in the corpus already, as {name}") for label, name in same if name]
+    if problems:
+        raise OutputExistsError(
+            f"{path}: {len(problems)} of {len(files)} inputs would be in the corpus twice; leave them out, or give "
+            "--allow-duplicates",
+            problems=problems,
+        )
+
+
+def _compare_published(work: Work, plan: BuildPlan, found: Discovery, on_event: Subscriber) -> None:
+    """Refuse a corpus of another command; of this one, keep what is whole on disk."""
+    manifest = work.published
+    assert manifest is not None  # noqa: S101  # the caller's condition
+    journal = work.journal
+    if work.mode == "build":
+        made = BuildPlan.of_manifest(manifest)
+        problems = made.differences(plan)
+        if manifest.appends:
+            problems.append(Problem("appends", f"{len(manifest.appends)} were made since"))
+        if journal.plan is not None and not journal.plan.differences(plan):
+            made = journal.plan  # knows when the sources were last modified
+        problems = problems or _changed(found.files, plan, made, _hashes(manifest))
+        if problems:
+            raise OutputExistsError(
+                f"{work.folder.path}: holds a corpus already ({INDEX_NAME}), not of this command; choose another folder, "
+                "--append to it, or replace it by --overwrite",
+                problems=problems,
+            )
+    entries, _ = locate_shards(work.folder.path / INDEX_NAME, manifest)
+    bad = {report.shard_id for report in verify_shards(entries, manifest=manifest) if not report.ok}
+    lacking = set(_without_log(work, manifest, found)) if work.mode == "build" else set[int]()
+    work.sound = not bad and not lacking
+    if work.sound:
+        return
+    if work.mode == "append":
+        raise OutputExistsError(
+            f"{work.folder.path}: this append is in the corpus already, but not all shards are whole; see `headrace "
+            "verify`, and build the corpus again with --overwrite"
+        )
+    if work.appending:
+        journal.set_aside()
+    whole = {replace(entry, global_start=0) for entry in manifest.shards if entry.shard_id not in bad}
+    for index, outcome in list(journal.finished.items()):
+        if index in lacking or not whole.issuperset(outcome.entries):
+            del journal.finished[index]
+    on_event(
+        Notice(
+            kind="resumed",
+            message=f"the corpus is there, but not whole: {len(found.shards) - len(journal.finished)} of "
+            f"{len(found.shards)} source shards are built again",
+        )
+    )
+
+
+def _without_log(work: Work, manifest: Manifest, found: Discovery) -> Iterator[int]:
+    """Source shards of a published corpus with documents that were dropped, and no list of them."""
+    sources = iter(manifest.sources)
+    for shard in found.shards:
+        if _lacks_log(work, shard.index, list(islice(sources, len(shard.files)))):
+            yield shard.index
+
+
+def _compare_unfinished(work: Work, plan: BuildPlan, found: Discovery, *, discard: bool, on_event: Subscriber) -> None:
+    """Go on with an earlier run of the same command, keeping what it has finished and what is whole on disk."""
+    journal = work.journal
+    assert journal.plan is not None  # noqa: S101  # the caller's condition
+    problems = journal.plan.differences(plan, journal.faulty)
+    problems = problems or _changed(found.files, plan, journal.plan, list(_finished_hashes(work, found)))
+    if problems and discard:
+        journal.finished.clear()
+        return
+    if problems:
+        way_out = "choose another folder, or start over with --overwrite"
+        if work.mode == "append":
+            way_out = f"or give it up by removing {work.journal.path}"
+        raise OutputExistsError(
+            f"{work.folder.path}: holds an unfinished {journal.plan.mode} of another command ({len(journal.finished)} source "
+            f"shards done); repeat that command, {way_out}",
+            problems=problems,
+        )
+    found_count = len(journal.finished)
+    for index, reason in _not_whole(work):
+        del journal.finished[index]
+        on_event(Notice(kind="resumed", message=f"source shard {index} is built again: {reason}"))
+    if found_count:
+        on_event(
+            Notice(
+                kind="resumed",
+                message=f"{len(journal.finished)} of {len(found.shards)} source shards are finished already; their bytes "
+                "were checked",
+            )
+        )
+
+
+def _not_whole(work: Work) -> Iterator[tuple[int, str]]:
+    """Source shards that the journal calls finished, whose files are not as it says."""
+    finished = sorted(work.journal.finished.items())
+    entries = [
+        replace(entry, path=str(work.shards / entry.path)) for _, outcome in finished for entry in outcome.entries
+    ]
+    reports = {report.shard_id: report for report in verify_shards(entries)}
+    for index, outcome in finished:
+        bad = [reports[entry.shard_id] for entry in outcome.entries if not reports[entry.shard_id].ok]
+        if bad:
+            yield index, str(bad[0].fault)
+        elif _lacks_log(work, index, outcome.sources):
+            yield index, "the list of its dropped documents is gone"
+
+
+def _lacks_log(work: Work, index: int, sources: Sequence[SourceEntry]) -> bool:
+    return any(source.dropped for source in sources) and not drop_log(work.shards, index).is_file()
+
+
+def _hashes(manifest: Manifest) -> list[str | None]:
+    return [_hash(source) for source in manifest.sources]
+
+
+def _finished_hashes(work: Work, found: Discovery) -> Iterator[str | None]:
+    """What `_hash` says of each source file; None where its shard is not finished."""
+    for shard in found.shards:
+        outcome = work.journal.finished.get(work.first_index + shard.index)
+        yield from map(_hash, outcome.sources) if outcome else (None for _ in shard.files)
+
+
+def _hash(source: SourceEntry) -> str | None:
+    """SHA-256 of a source file as it was read; empty where it was not read to its end, None where not at all."""
+    return source.sha256 or ("" if source.documents else None)
+
+
+def _changed(
+    files: Sequence[SourceFile], plan: BuildPlan, made: BuildPlan, hashes: Sequence[str | None]
+) -> list[Problem]:
+    """Sources of unchanged size whose bytes are not those that were read; trusted if modified at the same time."""
+    problems: list[Problem] = []
+    for file, now, before, known in zip(files, plan.sources, made.sources, hashes, strict=False):
+        if known is None or now.mtime_ns == before.mtime_ns:
+            continue
+        if not known:
+            reason = "was modified since it was read in part (--max-documents): whether it has changed is not known"
+            problems.append(Problem(file.label, reason))
+        elif _sha256(file.path) != known:
+            problems.append(Problem(file.label, "has changed since it was read: its SHA-256 is another"))
+    return problems
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

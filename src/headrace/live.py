@@ -239,7 +239,8 @@ class _Follower:
         if building.mode == "overwrite":
             return not (self._index.parent / building.folder).is_dir()
         finished = self._maker.finished(building)
-        return all(index in finished for index in range(building.source_shards))
+        made = [entry.sha256 for index in sorted(finished) if index < building.stop_index for entry in finished[index]]
+        return made == [entry.sha256 for entry in read_manifest(self._index).shards]
 
     def _is_still_there(self, building: Building) -> bool:
         """Whether a build will replace the finished corpus that was followed, or mends it, and has not done so yet."""

@@ -115,7 +115,7 @@ def test_a_killed_worker(start, tmp_path):
 @pytest.mark.parametrize("which", ["the parent", "all"])
 def test_a_killed_build(start, sources, published, tmp_path, which):
     """Workers end with their parent, however it went; no corpus opens, and the same command gives the same bytes."""
-    build, workers = start("--chunk-tokens", "4096")
+    build, workers = start("--chunk-tokens", "256")
     build.kill()
     for worker in workers if which == "all" else ():
         os.kill(worker, signal.SIGKILL)
@@ -124,8 +124,8 @@ def test_a_killed_build(start, sources, published, tmp_path, which):
     assert b"Traceback" not in err
     with pytest.raises(FileNotFoundError):
         headrace.open(tmp_path / "c")
-    headrace.build(sources, tmp_path / "c", workers=1, chunk_tokens=4096)
-    headrace.build(sources, tmp_path / "again", workers=2, chunk_tokens=4096)
+    headrace.build(sources, tmp_path / "c", workers=1, chunk_tokens=256)
+    headrace.build(sources, tmp_path / "again", workers=2, chunk_tokens=256)
     assert published(tmp_path / "c") == published(tmp_path / "again")
 
 

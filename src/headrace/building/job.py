@@ -28,8 +28,8 @@ from headrace.tokenizers.base import BatchTokenizer
 __all__ = ["ContentOptions", "Hooks", "ShardJob", "ShardOutcome", "run_job"]
 
 _REPORT_SECONDS = 0.1
-_FLUSH_BYTES = 1 << 21
-"""Of tokens, written and flushed at once, where a chunk is not larger: a sixteenth of the calls of HDF5."""
+_FLUSH_CHUNKS, _FLUSH_BYTES = 16, 1 << 21
+"""Chunks that are written and flushed at once, if they are no more bytes: a sixteenth of the calls of HDF5."""
 _LARGE_BATCH = 1 << 24
 """UTF-8 bytes above which a batch is encoded only after all before it are written."""
 
@@ -136,7 +136,8 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
         max_document_tokens=options.max_document_tokens,
     )
     labels = [file.label for file in job.shard.files]
-    flush_chunks = max(_FLUSH_BYTES // (options.chunk_tokens * encoder.dtype.itemsize), 1)
+    chunk_bytes = options.chunk_tokens * encoder.dtype.itemsize
+    flush_chunks = max(min(_FLUSH_CHUNKS, _FLUSH_BYTES // chunk_bytes), 1)
 
     def create(path: Path) -> HDF5ShardWriter:
         return HDF5ShardWriter(

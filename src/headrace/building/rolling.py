@@ -108,6 +108,7 @@ class RollingShards:
                     rows=origins and origins.rows[cut],
                     offsets=origins and origins.offsets[cut],
                     files=origins and origins.files[cut],
+                    checked=True,
                 )
             except HeadraceError:
                 raise
@@ -132,7 +133,8 @@ class RollingShards:
     def _require_room(self, batch: EncodedBatch, writer: HDF5ShardWriter) -> None:
         """Stop before the disk is full: HDF5 can neither write nor close a file there."""
         chunk = writer.chunk_size * batch.tokens.itemsize
-        wanted = batch.tokens.nbytes + _ROW_BYTES * len(batch.ends) + 2 * chunk + _SPARE_BYTES
+        tokens = batch.tokens.nbytes + writer.buffered_bytes
+        wanted = tokens + _ROW_BYTES * len(batch.ends) + 2 * chunk + _SPARE_BYTES
         try:
             disk = os.statvfs(self._folder)
         except OSError as error:

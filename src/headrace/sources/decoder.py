@@ -8,8 +8,8 @@ from headrace.sources.lines import split_field
 
 __all__ = ["BATCH_BYTES", "BLOCK_BYTES", "FIRST_BLOCK_BYTES", "fast_decoder"]
 
-BLOCK_BYTES = 256 * 1024
-"""Bytes parsed at a time; fits the second-level cache, and is a quarter faster than 2 MiB."""
+BLOCK_BYTES = 512 * 1024
+"""Bytes parsed at a time; with what they become they fit the second-level cache. A quarter faster than 2 MiB."""
 FIRST_BLOCK_BYTES = 64 * 1024
 """Size of a file's first block, doubled with each up to `BLOCK_BYTES`: a wrong option is found out soon."""
 BATCH_BYTES = 4 * 1024 * 1024

@@ -215,17 +215,15 @@ class _BlockReader:
         self._builder.drops.append(Drop(self._label, self._row + index, self._offset + byte, reason))
 
 
-def _line_feeds(block: bytes) -> Iterator[int]:
-    at = block.find(b"\n")
-    while at >= 0:
-        yield at
-        at = block.find(b"\n", at + 1)
-
-
 def _find_lines(block: bytes) -> _Lines:
-    # Of long lines, a search for each is faster than a look at each byte.
-    long = block.count(b"\n", 0, _LOOKED_AT) <= _FEW
-    ends = np.array([*_line_feeds(block)], np.int64) if long else np.flatnonzero(np.frombuffer(block, np.uint8) == _LF)
+    if block.count(b"\n", 0, _LOOKED_AT) > _FEW:
+        ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _LF)
+    else:  # of long lines, a search for each is faster than a look at each byte
+        found: list[int] = []
+        at = -1
+        while (at := block.find(b"\n", at + 1)) >= 0:
+            found.append(at)
+        ends = np.array(found, np.int64)
     if block and block[-1] != _LF:
         ends = np.append(ends, len(block))
     starts = np.empty_like(ends)

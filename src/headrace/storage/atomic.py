@@ -4,7 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
-__all__ = ["fresh_name", "fsync_file", "fsync_folder", "publish", "write_bytes"]
+__all__ = ["fresh_name", "fsync_file", "fsync_folder", "publish", "start_writeback", "write_bytes"]
 
 
 def fresh_name(path: Path) -> Path:
@@ -26,6 +26,21 @@ def fsync_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def start_writeback(path: Path, start: int, stop: int) -> None:
+    """Have the bytes [start, stop) of the file, just written, go to the disk from now on, where the system can.
+
+    A later `fsync_file` then waits for the last of them only, and no burst of all of them delays what others write.
+    """
+    if not hasattr(os, "posix_fadvise"):  # macOS
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        # On Linux it begins to write what is dirty, and keeps that in memory; `sync_file_range` is not in Python.
+        os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
 

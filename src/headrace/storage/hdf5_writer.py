@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from headrace.errors import TokenIdError, WriterError
 from headrace.manifest import ShardEntry, dtype_name_for, is_sha256
-from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder
+from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder, start_writeback
 from headrace.storage.compression import parse_compression
 from headrace.storage.hdf5_layout import ShardFile, create_shard_file
 from headrace.storage.hdf5_open import system_failure
@@ -25,6 +25,8 @@ __all__ = ["HDF5ShardWriter"]
 
 _MAX_CHUNK_BYTES = (1 << 32) - 1
 """HDF5 before version 2 allows no larger chunk."""
+_WRITEBACK_BYTES = 1 << 24
+"""After so many more bytes, they begin to go to the disk."""
 _TAKEN_NAMES = {"", ".", "documents", "chunks"}
 
 
@@ -97,6 +99,8 @@ class HDF5ShardWriter:
         self._buffered = 0
         self._tokens = 0
         self._documents = 0
+        self._on_its_way = 0
+        """Bytes of the file that need not wait for the end to go to the disk."""
         self._open_document: int | None = None
         """Tokens of the document begun by `add_document` and not yet ended."""
         self._pending = PendingDocuments()
@@ -213,6 +217,11 @@ class HDF5ShardWriter:
         return self._tokens
 
     @property
+    def buffered_bytes(self) -> int:
+        """Size of the tokens that are not written yet."""
+        return self._buffered * self.dtype.itemsize
+
+    @property
     def document_count(self) -> int:
         """Documents ended so far."""
         return self._documents
@@ -260,6 +269,7 @@ class HDF5ShardWriter:
         rows: NDArray[Any] | None = None,
         offsets: NDArray[Any] | None = None,
         files: NDArray[Any] | None = None,
+        checked: bool = False,
     ) -> None:
         """Append whole documents, boundaries included.
 
@@ -269,10 +279,12 @@ class HDF5ShardWriter:
             rows: 0-based line of each document in its source, shape (d,). Given iff the writer has `source_files`.
             offsets: byte of each document in the decompressed source, shape (d,).
             files: index of each document's source in `source_files`, shape (d,).
+            checked: the tokens have this writer's dtype, and are known to be below `vocab_size`: not looked at again.
         """
         self._writing()
         self._end_document()
-        tokens = checked_tokens(tokens, self.dtype, self.vocab_size, path=self.path, document=self._documents)
+        if not checked or tokens.dtype != self.dtype:
+            tokens = checked_tokens(tokens, self.dtype, self.vocab_size, path=self.path, document=self._documents)
         stops = checked_ends(ends, len(tokens), path=self.path)
         origins = self._origins(len(stops), rows, offsets, files)
         if len(stops):
@@ -339,6 +351,10 @@ class HDF5ShardWriter:
         shard.token_count.set(written)
         shard.document_count.set(documents)
         shard.file.flush()
+        size = self.path.stat().st_size
+        if size - self._on_its_way >= _WRITEBACK_BYTES:
+            start_writeback(self.path, self._on_its_way, size)
+            self._on_its_way = size
 
     def _write_rows(self, written: int) -> int:
         """Write the rows of the documents that end before `written`; returns how many the file then has.

@@ -10,7 +10,7 @@ import pytest
 import headrace
 from headrace.building.engine import Listener, PoolEngine
 from headrace.building.job import ContentOptions, Hooks, ShardJob, run_job
-from headrace.errors import BuildError
+from headrace.errors import BuildError, TokenizerError
 from headrace.sources import discover, read_shard
 from headrace.tokenizers.bytes import Tokenizer
 
@@ -41,6 +41,21 @@ class Mortal(headrace.Tokenizer):
                     os.kill(os.getpid(), self.way)
                 os._exit(3)
         return super().encode_documents(texts)
+
+class Doubted(headrace.Tokenizer):
+    def __init__(self, folder):
+        self.folder = folder
+
+    def check(self, texts):
+        # The first check ends its process once a job is done there, the second one finds that all is wrong.
+        if not (self.folder / "first").exists():
+            end = time.monotonic() + 60
+            while not list(self.folder.glob("c/.headrace/journal.jsonl")):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            (self.folder / "first").touch()
+            os.kill(os.getpid(), 9)
+        raise headrace.errors.TokenizerError(f"wrong on {len(texts)} texts")
 '''
 
 
@@ -55,6 +70,7 @@ def mortal(tmp_path_factory) -> Callable[..., Tokenizer]:
     def make(words: dict[bytes, Path | None], way: int = 9, once: Path | None = None) -> Tokenizer:
         return module.Mortal(way, words, once)
 
+    make.doubted = module.Doubted
     yield make
     sys.path.remove(str(folder))
 
@@ -174,6 +190,21 @@ def test_what_is_told_of_a_death(sources, batches, mortal, tmp_path):
     assert [one for one in after if isinstance(one, tuple)] == [(1, roll) for roll in range(5)]
     assert max(one for one in after if isinstance(one, int)) == LINES
     assert after[-1] == [f"000001-0000-{roll:04d}.h5" for roll in range(5)]
+
+
+def test_a_check_that_dies_is_done_again(sources, mortal, tmp_path):
+    """Another worker does it, and what it finds ends the build; nothing is published."""
+    told: list[str] = []
+    with pytest.raises(TokenizerError, match=r"^wrong on \d+ texts$"):
+        headrace.build(
+            sources,
+            tmp_path / "c",
+            tokenizer=mortal.doubted(tmp_path),
+            **OPTIONS,
+            on_event=lambda event: told.append(getattr(event, "message", "")),
+        )
+    assert any("a worker died (signal 9: Killed) while it" in message for message in told)
+    assert not (tmp_path / "c" / "shards.json").exists()
 
 
 def _jobs(sources: Path, output: Path) -> list[ShardJob]:

@@ -53,7 +53,9 @@ def test_workers_do_not_matter(sources, reference, published, tmp_path, workers)
 
 def test_one_worker_as_a_process(sources, reference, published, tmp_path, monkeypatch):
     """A pool of one process gives what the same work in this process gives."""
-    monkeypatch.setattr(build_module, "SerialEngine", lambda tokenizer: build_module.PoolEngine(tokenizer, 1))
+    monkeypatch.setattr(
+        build_module, "SerialEngine", lambda tokenizer, sample: build_module.PoolEngine(tokenizer, 1, sample)
+    )
     headrace.build(sources, tmp_path / "c", workers=1, **OPTIONS)
     assert published(tmp_path / "c") == published(reference)
 

@@ -16,9 +16,11 @@ from headrace.building.outcome import closing_report
 from headrace.building.output import OutputFolder
 from headrace.building.pipeline import DEFAULT_CHUNK_SIZE
 from headrace.building.plan import BuildPlan
+from headrace.building.processes import Workers
 from headrace.building.work import Work
 from headrace.errors import BuildError, CorruptShardError, Problem, TokenizerError
 from headrace.events import BuildFinished, Notice, Subscriber, ignore
+from headrace.manifest import INDEX_NAME
 from headrace.sources import BadInput, Discovery, discover
 from headrace.sources.rawfile import DamagedFileError
 from headrace.storage.compression import parse_compression
@@ -131,23 +133,27 @@ def build(
         allow_duplicates=allow_duplicates,
     )
     _tell_notices(found, on_event)
-    loaded = load_tokenizer(tokenizer, on_notice=lambda text: on_event(Notice(kind="tokenizer", message=text)))
-    options = ContentOptions(
-        boundary_token_id=resolve_boundary(loaded, boundary),
-        bos_token_id=resolve_bos(loaded, "auto") if bos else None,
-        text_field=text_field,
-        text_split=text_split,
-        chunk_tokens=chunk_tokens,
-        shard_tokens=shard_tokens,
-        max_document_tokens=max_document_tokens,
-        max_documents=max_documents,
-        compression=str(parse_compression(compression)),
-        on_bad_input=BadInput(on_bad_input).value,
-        max_bad=max_bad,
-        keep_empty=keep_empty,
-    )
     existing: Existing = "append" if append else "overwrite" if overwrite else "resume"
-    with OutputFolder(Path(output).absolute()) as folder:
+    count = workers or default_workers()
+    with OutputFolder(Path(output).absolute()) as folder, Workers((folder.lock,)) as processes:
+        wanted = min(count, len(found.shards))
+        if wanted > 1 and (existing != "resume" or not (folder.path / INDEX_NAME).exists()):
+            processes.start(wanted)  # there is something to do: they begin while the tokenizer loads
+        loaded = load_tokenizer(tokenizer, on_notice=lambda text: on_event(Notice(kind="tokenizer", message=text)))
+        options = ContentOptions(
+            boundary_token_id=resolve_boundary(loaded, boundary),
+            bos_token_id=resolve_bos(loaded, "auto") if bos else None,
+            text_field=text_field,
+            text_split=text_split,
+            chunk_tokens=chunk_tokens,
+            shard_tokens=shard_tokens,
+            max_document_tokens=max_document_tokens,
+            max_documents=max_documents,
+            compression=str(parse_compression(compression)),
+            on_bad_input=BadInput(on_bad_input).value,
+            max_bad=max_bad,
+            keep_empty=keep_empty,
+        )
         command = BuildPlan.of("build", "", found, options, loaded.ref)
         work, plan = prepare(
             folder, command, found, existing=existing, allow_duplicates=allow_duplicates, on_event=on_event
@@ -161,7 +167,8 @@ def build(
                 found,
                 options,
                 loaded,
-                workers=workers or default_workers(),
+                count=count,
+                workers=processes,
                 in_order=live,
                 show_text=show_text,
                 on_event=on_event,

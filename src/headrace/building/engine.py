@@ -3,12 +3,14 @@
 import pickle
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from headrace.building.check import ReferenceCheck
 from headrace.building.job import Hooks, ShardJob, ShardOutcome, run_job
 from headrace.building.output import remove_attempt
 from headrace.building.processes import Worker, Workers
@@ -44,9 +46,10 @@ class Engine(Protocol):
     """Runs jobs. The outcomes do not depend on which engine runs them."""
 
     def run(self, jobs: Sequence[ShardJob], listener: Listener) -> None:
-        """Run all jobs. One whose worker dies is begun once more, the others go on.
+        """Run all jobs, and check the tokenizer. A job whose worker dies is begun once more, the others go on.
 
         Raises:
+            TokenizerError: the tokenizer disagrees with its reference.
             BuildError: two workers died of one job.
             HeadraceError, OSError: of the first job that fails; the others are stopped.
         """
@@ -54,25 +57,34 @@ class Engine(Protocol):
 
 
 class SerialEngine:
-    """One job after another, in this process: the default for one worker, and for debugging."""
+    """One job after another, in this process: the default for one worker, and for debugging.
 
-    def __init__(self, tokenizer: BatchTokenizer) -> None:
+    Args:
+        tokenizer: encodes.
+        sample: texts with which it is checked meanwhile.
+    """
+
+    def __init__(self, tokenizer: BatchTokenizer, sample: Sequence[bytes] = ()) -> None:
         self._tokenizer = tokenizer
+        self._sample = list(sample)
 
     def run(self, jobs: Sequence[ShardJob], listener: Listener) -> None:
         """See `Engine.run`."""
         calling = Lock()  # shards are opened on a second thread
-        for job in jobs:
+        with ReferenceCheck(self._tokenizer, self._sample) as check:
+            for job in jobs:
 
-            def report(tally: Tally, index: int = job.shard.index) -> None:
-                with calling:
-                    listener.progress(index, (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes))
+                def report(tally: Tally, index: int = job.shard.index) -> None:
+                    check.poll()
+                    with calling:
+                        listener.progress(index, (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes))
 
-            def opened(roll: int, path: Path, index: int = job.shard.index) -> None:
-                with calling:
-                    listener.opened(index, roll, path)
+                def opened(roll: int, path: Path, index: int = job.shard.index) -> None:
+                    with calling:
+                        listener.opened(index, roll, path)
 
-            listener.outcome(run_job(job, self._tokenizer, Hooks(report=report, opened=opened)))
+                listener.outcome(run_job(job, self._tokenizer, Hooks(report=report, opened=opened)))
+            check.finish()
 
 
 class PoolEngine:
@@ -80,8 +92,9 @@ class PoolEngine:
 
     Args:
         tokenizer: picklable, of a module that workers can import; sent to each worker once.
-        workers: how many at most.
-        inherit: descriptors that workers keep open (the lock of the output folder).
+        count: workers at most.
+        sample: texts with which one of them checks the tokenizer meanwhile.
+        workers: they, if their context is entered already; perhaps started.
         in_order: begin the jobs in the order given; else the largest first, so that the last ones are short.
 
     Raises:
@@ -89,7 +102,13 @@ class PoolEngine:
     """
 
     def __init__(
-        self, tokenizer: BatchTokenizer, workers: int, inherit: Sequence[int] = (), *, in_order: bool = False
+        self,
+        tokenizer: BatchTokenizer,
+        count: int,
+        sample: Sequence[bytes] = (),
+        *,
+        workers: Workers | None = None,
+        in_order: bool = False,
     ) -> None:
         try:
             self._tokenizer = pickle.dumps(tokenizer)
@@ -97,19 +116,22 @@ class PoolEngine:
             raise TokenizerError(
                 f"{type(tokenizer).__name__} cannot be sent to worker processes ({error}); build with workers=1"
             ) from error
+        self._count = count
+        self._sample = list(sample)
         self._workers = workers
-        self._inherit = tuple(inherit)
         self._in_order = in_order
 
     def run(self, jobs: Sequence[ShardJob], listener: Listener) -> None:
         """See `Engine.run`."""
         largest_first = sorted(jobs, key=lambda job: (-job.shard.size, job.shard.index))
         order = deque(jobs if self._in_order else largest_first)
-        with Workers(min(self._workers, len(jobs)), self._tokenizer, self._inherit) as workers:
+        with nullcontext(self._workers) if self._workers else Workers() as workers:
+            workers.start(min(self._count, len(jobs)))
+            workers.equip(self._tokenizer, self._sample)
             run = _PoolRun(workers, order, listener)
             for worker in workers.all:
                 worker.start(order.popleft())
-            while busy := {worker.results: worker for worker in workers.all if worker.job is not None}:
+            while busy := {worker.results: worker for worker in workers.all if worker.job or not run.checked}:
                 for ready in wait(list(busy)):
                     run.hear(busy[cast("Connection[Any, Any]", ready)])
 
@@ -121,8 +143,10 @@ class _PoolRun:
     workers: Workers
     waiting: deque[ShardJob]
     listener: Listener
-    deaths: dict[int, str] = field(default_factory=dict[int, str])
-    """How the first worker of a job died, by the job's index."""
+    checked: bool = False
+    """Whether the tokenizer was found to be right."""
+    deaths: dict[int | None, str] = field(default_factory=dict[int | None, str])
+    """How the first worker of a job died, by the job's index; None for one that only checked the tokenizer."""
 
     def hear(self, worker: Worker) -> None:
         """Wait for a worker's next message, and act on it."""
@@ -138,6 +162,8 @@ class _PoolRun:
                 worker.job = None
                 if self.waiting:
                     worker.start(self.waiting.popleft())
+            case "checked", _:
+                self.checked = True
             case "error", error:
                 raise error
             case _, death:
@@ -145,14 +171,18 @@ class _PoolRun:
 
     def _begin_again(self, worker: Worker, death: str) -> None:
         """Let a new worker begin the dead one's job anew, unless it is the second that died of it."""
-        job = cast("ShardJob", worker.job)
-        remove_attempt(job.output, job.shard.index)
-        if before := self.deaths.get(job.shard.index):
+        job = worker.job
+        if job is not None:
+            remove_attempt(job.output, job.shard.index)
+        index = None if job is None else job.shard.index
+        if before := self.deaths.get(index):
             how = death if death == before else f"{before}, then {death}"
             raise BuildError(
                 f"a worker died twice {how}. If memory ran short, build with fewer --workers; else the tokenizer may not "
                 "bear what is there: look at it, or leave it out"
             )
-        self.deaths[job.shard.index] = death
+        self.deaths[index] = death
         self.listener.retry(f"a worker died {death}; that source is begun once more")
-        self.workers.replace(worker).start(job)
+        fresh = self.workers.replace(worker)
+        if job is not None:
+            fresh.start(job)

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headrace.building.announce import Announcer
-from headrace.building.check import ReferenceCheck, sample_texts
+from headrace.building.check import sample_texts
 from headrace.building.engine import Engine, PoolEngine, SerialEngine
 from headrace.building.faults import FaultyInputError, show_texts, with_more
 from headrace.building.first import agrees, not_read, share_out
 from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
 from headrace.building.limits import available_cpus
 from headrace.building.outcome import make_manifest, nothing_kept
+from headrace.building.processes import Workers
 from headrace.building.publishing import publish
 from headrace.building.rolling import require_folder
 from headrace.building.room import RoomCheck
@@ -32,7 +33,8 @@ def make(
     options: ContentOptions,
     tokenizer: BatchTokenizer,
     *,
-    workers: int,
+    count: int,
+    workers: Workers,
     in_order: bool,
     show_text: bool,
     on_event: Subscriber,
@@ -48,39 +50,40 @@ def make(
     resumed = dict(work.journal.finished)
     used = [job for job in jobs if job.most != 0]
     todo = [job for job in used if job.shard.index not in resumed]
-    count = max(min(workers, len(todo)), 1)
+    count = max(min(count, len(todo)), 1)
     if available_cpus() <= count:
         todo = [replace(job, own_thread=False) for job in todo]
     sample = list(sample_texts([job.shard for job in used], options.text_field))
     announcer = Announcer(work.folder.path, _building(work, used, options, tokenizer))
-    with ReferenceCheck(tokenizer, sample) as check:
-        on_event(
-            BuildStarted(
-                output=str(work.folder.path),
-                source_shards=len(todo),
-                input_bytes=sum(job.shard.size for job in todo),
-                workers=count,
-                tokenizer=tokenizer.ref.name,
-            )
+    on_event(
+        BuildStarted(
+            output=str(work.folder.path),
+            source_shards=len(todo),
+            input_bytes=sum(job.shard.size for job in todo),
+            workers=count,
+            tokenizer=tokenizer.ref.name,
         )
-        teller = Teller(on_event, work.journal, announcer, check, RoomCheck(work.shards, _read_whole(todo)))
-        engine: Engine = SerialEngine(tokenizer)
-        if count > 1:
-            engine = PoolEngine(tokenizer, count, (work.folder.lock,), in_order=in_order)
-        try:
-            engine.run(todo, teller.listener)
-            check.finish()
-        except SourceError as error:
-            rest = [job.shard for job in _read_whole(todo) if job.shard.index not in work.journal.finished]
-            reported = _reported(error, rest, found, options, show_text=show_text)
-            if reported is error:
-                raise
-            raise reported from error
-        except FileNotFoundError:
-            require_folder(work.folder.path)  # which says it, if it was removed meanwhile
+    )
+    teller = Teller(on_event, work.journal, announcer, RoomCheck(work.shards, _read_whole(todo)))
+    engine: Engine
+    if count == 1:
+        workers.start(0)
+        engine = SerialEngine(tokenizer, sample)
+    else:
+        engine = PoolEngine(tokenizer, count, sample, workers=workers, in_order=in_order)
+    try:
+        engine.run(todo, teller.listener)
+    except SourceError as error:
+        rest = [job.shard for job in _read_whole(todo) if job.shard.index not in work.journal.finished]
+        reported = _reported(error, rest, found, options, show_text=show_text)
+        if reported is error:
             raise
-        finally:
-            announcer.stopped()
+        raise reported from error
+    except FileNotFoundError:
+        require_folder(work.folder.path)  # which says it, if it was removed meanwhile
+        raise
+    finally:
+        announcer.stopped()
     outcomes = [work.journal.finished[job.shard.index] if job.most != 0 else not_read(job) for job in jobs]
     manifest = make_manifest(outcomes, tokenizer, options)
     if not manifest.total_documents:

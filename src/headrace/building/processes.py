@@ -60,11 +60,14 @@ class Worker:
             self.process.kill()
             code = self.process.wait()
         how = f"signal {-code}: {signal.strsignal(-code)}" if code < 0 else f"exit code {code}"
-        file = cast("ShardJob", self.job).shard.files[0].label
-        return f"({how}) " + (f"while it read {self.at}" if self.at else f"before it read {file}")
+        if self.job is None:
+            return f"({how}) while it checked the tokenizer"
+        return f"({how}) " + (
+            f"while it read {self.at}" if self.at else f"before it read {self.job.shard.files[0].label}"
+        )
 
     def end(self) -> None:
-        """Wait until it has ended, which an idle one does when its pipe closes, and close what it is reached by."""
+        """Wait until it has ended, and close what it is reached by."""
         self.jobs.close()
         self.process.wait()
         self.results.close()
@@ -73,65 +76,72 @@ class Worker:
 class Workers:
     """The processes; leaving the context ends them all.
 
-    Args:
-        count: how many.
-        tokenizer: pickled.
-        inherit: descriptors that they keep open.
+    They take half a second to begin with, and need nothing for it: so they may be started before it is known what they
+    are to do.
 
-    Raises:
-        BuildError: the system starts no more processes.
+    Args:
+        inherit: descriptors that they keep open.
     """
 
-    def __init__(self, count: int, tokenizer: bytes, inherit: tuple[int, ...]) -> None:
+    def __init__(self, inherit: tuple[int, ...] = ()) -> None:
         self.all: list[Worker] = []
-        self._count = count
-        self._tokenizer = tokenizer
         self._inherit = inherit
+        self._equipment: tuple[bytes, list[bytes]] | None = None
+        self._checking: Worker | None = None
+        """Which one compares the sample."""
         self._life: tuple[int, int] = (-1, -1)
 
     def __enter__(self) -> Self:
         self._life = os.pipe()  # held open here and nowhere else: its end tells the workers that we are gone
-        try:
-            for _ in range(self._count):
-                self.all.append(self._spawn())
-            for worker in self.all:
-                self._equip(worker)
-        except BaseException:
-            self._kill()
-            self._end()
-            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            self._kill()
-        self._end()
-
-    def replace(self, dead: Worker) -> Worker:
-        """Start a new process in the place of one that has died."""
-        dead.end()
-        self.all.remove(dead)
-        worker = self._spawn()
-        self.all.append(worker)
-        self._equip(worker)
-        return worker
-
-    def _kill(self) -> None:
         for worker in self.all:
-            worker.process.kill()
-
-    def _end(self) -> None:
+            worker.process.kill()  # what it did is on disk, and the interpreter's own end takes a fifth of a second
         for worker in self.all:
             worker.end()
         for descriptor in self._life:
             os.close(descriptor)
 
+    def start(self, count: int) -> None:
+        """Let there be so many, before they are equipped.
+
+        Raises:
+            BuildError: the system starts no more processes.
+        """
+        while len(self.all) < count:
+            self.all.append(self._spawn())
+        while len(self.all) > count:
+            worker = self.all.pop()
+            worker.process.kill()
+            worker.end()
+
+    def equip(self, tokenizer: bytes, sample: list[bytes]) -> None:
+        """Give all of them the tokenizer, pickled; and one a sample, of which it says `checked` if the tokenizer is right."""
+        self._equipment = tokenizer, sample
+        for worker in self.all:
+            self._equip(worker)
+
+    def replace(self, dead: Worker) -> Worker:
+        """Start a new process in the place of one that has died."""
+        dead.end()
+        self.all.remove(dead)
+        if self._checking is dead:
+            self._checking = None
+        worker = self._spawn()
+        self.all.append(worker)
+        self._equip(worker)
+        return worker
+
     def _equip(self, worker: Worker) -> None:
+        tokenizer, sample = cast("tuple[bytes, list[bytes]]", self._equipment)
         with suppress(BrokenPipeError):  # as in `Worker.start`
             worker.jobs.send(sys.path)  # where the tokenizer's module may lie
-            worker.jobs.send_bytes(self._tokenizer)
+            worker.jobs.send_bytes(tokenizer)
+            worker.jobs.send(None if self._checking else sample)
+        self._checking = self._checking or worker
 
     def _spawn(self) -> Worker:
         job_reader, job_writer = os.pipe()

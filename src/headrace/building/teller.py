@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 
 from headrace.building.announce import Announcer
-from headrace.building.check import ReferenceCheck
 from headrace.building.engine import Counts, Listener
 from headrace.building.job import ShardOutcome
 from headrace.building.journal import Journal
@@ -21,17 +20,13 @@ class Teller:
         on_event: the user's subscriber.
         journal: records what is finished before anybody hears of it.
         announcer: keeps `building.json`.
-        check: of the tokenizer; its findings stop the build.
-        room: likewise, of the disk.
+        room: looks at the disk; its findings stop the build.
     """
 
-    def __init__(
-        self, on_event: Subscriber, journal: Journal, announcer: Announcer, check: ReferenceCheck, room: RoomCheck
-    ) -> None:
+    def __init__(self, on_event: Subscriber, journal: Journal, announcer: Announcer, room: RoomCheck) -> None:
         self._tell = on_event
         self._journal = journal
         self._announcer = announcer
-        self._check = check
         self._room = room
         self._started = time.monotonic()
         self._counts: dict[int, Counts] = {}
@@ -44,7 +39,6 @@ class Teller:
 
     def progress(self, index: int, counts: Counts) -> None:
         """A source shard's running counts."""
-        self._check.poll()
         before = self._counts.get(index, (0, 0, 0, 0))
         self._counts[index] = counts
         self._sums = [total + new - old for total, new, old in zip(self._sums, counts, before, strict=True)]

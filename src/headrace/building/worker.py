@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
@@ -28,7 +29,7 @@ __all__ = ["main"]
 
 
 def main(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]") -> None:
-    """Receive `sys.path`, a pickled tokenizer, then jobs until the pipe closes; send `(kind, value)` pairs."""
+    """Receive `sys.path`, a pickled tokenizer, a sample or None, then jobs until the pipe closes; send `(kind, value)` pairs."""
     with suppress(EOFError, BrokenPipeError):  # the parent is done, or gone
         sys.path[:] = jobs.recv()
         given = jobs.recv_bytes()
@@ -37,7 +38,7 @@ def main(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]") -> None:
         except Exception as error:  # noqa: BLE001  # whatever its modules raise
             results.send(("error", TokenizerError(_not_loaded(error))))
             return
-        _work(jobs, results, tokenizer)
+        _work(jobs, results, tokenizer, jobs.recv())
 
 
 def _not_loaded(error: Exception) -> str:
@@ -47,8 +48,13 @@ def _not_loaded(error: Exception) -> str:
     )
 
 
-def _work(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]", tokenizer: "BatchTokenizer") -> None:
-    sending = Lock()  # shards are opened on a second thread
+def _work(
+    jobs: "Connection[Any, Any]",
+    results: "Connection[Any, Any]",
+    tokenizer: "BatchTokenizer",
+    sample: list[bytes] | None,
+) -> None:
+    sending = Lock()  # shards are opened on a second thread, and the sample is checked on a third
 
     def send(kind: str, value: object) -> None:
         with sending:
@@ -60,8 +66,9 @@ def _work(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]", tokeniz
     def opened(roll: int, path: Path) -> None:
         send("opened", (roll, path))
 
+    if sample is not None:
+        threading.Thread(target=_check, args=(tokenizer, sample, send), daemon=True).start()
     hooks = Hooks(report=report, opened=opened, at=partial(send, "at"))
-
     while True:
         job: ShardJob = jobs.recv()
         try:
@@ -70,6 +77,15 @@ def _work(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]", tokeniz
             return
         except Exception as error:  # noqa: BLE001  # the parent raises it
             send("error", _portable(error))
+
+
+def _check(tokenizer: "BatchTokenizer", sample: list[bytes], send: Callable[[str, object], None]) -> None:
+    try:
+        tokenizer.check(sample)
+    except Exception as error:  # noqa: BLE001  # the parent raises it
+        send("error", _portable(error))
+    else:
+        send("checked", None)
 
 
 def _portable(error: Exception) -> Exception:

@@ -113,7 +113,7 @@ def require_equal(straight: Run, headrace: Run) -> None:
 def main() -> int:
     """Measure, print, save; 1 if the limit is missed."""
     parser = argparse.ArgumentParser(description="Compare two workers with two straight lines.")
-    parser.add_argument("--megabytes", type=int, default=200, help="text of each source, in 10**6 bytes")
+    parser.add_argument("--megabytes", type=int, default=350, help="text of each source, in 10**6 bytes")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     corpora.compile_package()

@@ -25,6 +25,7 @@ from headrace.sources import BadInput, Discovery, discover
 from headrace.sources.rawfile import DamagedFileError
 from headrace.storage.compression import parse_compression
 from headrace.tokenizers.base import BatchTokenizer, TextEncoder
+from headrace.tokenizers.gigatoken import ENCODING_MODULES
 from headrace.tokenizers.load import load_tokenizer, resolve_bos, resolve_boundary
 from headrace.verify import verify_path
 
@@ -138,7 +139,8 @@ def build(
     with OutputFolder(Path(output).absolute()) as folder, Workers((folder.lock,)) as processes:
         wanted = min(count, len(found.shards))
         if wanted > 1 and (existing != "resume" or not (folder.path / INDEX_NAME).exists()):
-            processes.start(wanted)  # there is something to do: they begin while the tokenizer loads
+            # There is something to do: they begin while the tokenizer loads.
+            processes.start(wanted, () if tokenizer == "bytes" else ENCODING_MODULES)
         loaded = load_tokenizer(tokenizer, on_notice=lambda text: on_event(Notice(kind="tokenizer", message=text)))
         options = ContentOptions(
             boundary_token_id=resolve_boundary(loaded, boundary),

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -105,14 +106,18 @@ class Workers:
         for descriptor in self._life:
             os.close(descriptor)
 
-    def start(self, count: int) -> None:
+    def start(self, count: int, imports: Sequence[str] = ()) -> None:
         """Let there be so many, before they are equipped.
+
+        Args:
+            count: how many.
+            imports: modules that new ones load while they wait for the tokenizer, if they are there.
 
         Raises:
             BuildError: the system starts no more processes.
         """
         while len(self.all) < count:
-            self.all.append(self._spawn())
+            self.all.append(self._spawn(imports))
         while len(self.all) > count:
             worker = self.all.pop()
             worker.process.kill()
@@ -143,14 +148,15 @@ class Workers:
             worker.jobs.send(None if self._checking else sample)
         self._checking = self._checking or worker
 
-    def _spawn(self) -> Worker:
+    def _spawn(self, imports: Sequence[str] = ()) -> Worker:
         job_reader, job_writer = os.pipe()
         result_reader, result_writer = os.pipe()
         life = self._life[0]
         try:
             process = subprocess.Popen(
                 child_command("headrace.building.worker")
-                + [str(descriptor) for descriptor in (job_reader, result_writer, life)],
+                + [str(descriptor) for descriptor in (job_reader, result_writer, life)]
+                + [*imports],
                 stdin=subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for the parent, which ends the workers
                 pass_fds=(job_reader, result_writer, life, *self._inherit),

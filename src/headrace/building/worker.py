@@ -1,6 +1,6 @@
-"""A worker process of a build: `python -P -m headrace.building.worker JOBS RESULTS LIFE`, three inherited descriptors.
+"""A worker process of a build: `python -P -m headrace.building.worker JOBS RESULTS LIFE MODULE...`.
 
-Started as a fresh program, not forked, so that no library's threads or locks are copied, and no `__main__` guard is
+The first three are inherited descriptors, the others what to import beforehand. Started as a fresh program, not forked, so that no library's threads or locks are copied, and no `__main__` guard is
 asked of the user. It ends when the parent does.
 """
 
@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
@@ -107,6 +108,9 @@ def _die_with_parent(life: int) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal; the parent sees to it
-    jobs_fd, results_fd, life_fd = map(int, sys.argv[1:])
+    jobs_fd, results_fd, life_fd = map(int, sys.argv[1:4])
     threading.Thread(target=_die_with_parent, args=(life_fd,), daemon=True).start()
+    for module in sys.argv[4:]:
+        with suppress(ImportError):
+            import_module(module)
     main(Connection(jobs_fd, writable=False), Connection(results_fd, readable=False))

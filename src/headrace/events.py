@@ -97,7 +97,7 @@ class BuildFinished:
     """Boundary tokens included."""
     boundary_tokens: int = 0
     text_bytes: int = 0
-    """UTF-8 bytes of the documents kept."""
+    """UTF-8 bytes of the documents kept; 0 where they came as ids."""
     seconds: float = 0.0
     """Of this run."""
     resumed: int = 0

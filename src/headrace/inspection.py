@@ -16,6 +16,7 @@ from headrace.manifest import Manifest, TokenizerRef
 from headrace.sampling import Plan
 from headrace.tokenizers.base import BatchTokenizer
 from headrace.tokenizers.load import load_from_corpus, load_tokenizer
+from headrace.tokenizers.ready import NO_TOKENIZER
 from headrace.verdicts import CorpusReport, report_file
 from headrace.verify import verify_corpus
 
@@ -217,7 +218,8 @@ def corpus_tokenizer(corpus: Corpus, spec: str | Path | None = None) -> BatchTok
     """The tokenizer to decode a corpus with: `spec`, else the copy in the corpus, else None."""
     if spec is not None:
         return load_tokenizer(spec)
-    return None if corpus.manifest.tokenizer is None else load_from_corpus(corpus.path.parent)
+    ref = corpus.manifest.tokenizer
+    return None if ref is None or ref.kind == NO_TOKENIZER else load_from_corpus(corpus.path.parent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

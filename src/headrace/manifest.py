@@ -65,7 +65,7 @@ class TokenizerRef:
     """Which tokenizer wrote a corpus."""
 
     kind: str
-    """`bytes`, `huggingface`, `tiktoken`, `sentencepiece` or `own`."""
+    """`bytes`, `huggingface`, `tiktoken`, `sentencepiece`, `own` or `none`."""
     name: str
     """A label for people; no absolute path."""
     sha256: str

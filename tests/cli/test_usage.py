@@ -22,7 +22,7 @@ OPTIONS = {
         ),
         *("--chunk-tokens", "--max-document-tokens", "--format", "--include", "--on-bad-input", "--max-bad"),
         *("--keep-empty", "--allow-duplicates", "--validate", "--compression", "--append", "--overwrite", "--live"),
-        *("--show-text", "--json", "--max-reported", "--max-documents"),
+        *("--show-text", "--json", "--max-reported", "--max-documents", "--ids-field", "--vocab-size"),
     },
     "verify": {"--quick", "--expect", "--workers", "--json", "--max-reported"},
     "status": {"--json"},
@@ -186,3 +186,19 @@ def test_the_first_documents(headrace, tmp_path, write_lines):
     assert "documents        2 in, 2 kept" in ran.out
     assert "1 source files of 14 bytes were not read to their ends, 1 not at all" in ran.err
     assert "not read" not in headrace("build", source, other, "-o", tmp_path / "d", "--max-documents", 9).err
+
+
+def test_ids_in_place_of_texts(headrace, tmp_path):
+    """`--ids-field` with a tokenizer is shown as text, with `--vocab-size` as ids; the report counts no bytes of text."""
+    (tmp_path / "a.jsonl").write_text('{"ids": [105, 106]}\n{"ids": [257]}\n')
+    build = ("build", tmp_path / "a.jsonl", "--ids-field", "ids", "-o")
+    ran = headrace(*build, tmp_path / "c", "--tokenizer", "bytes", "--on-bad-input", "skip", "--max-bad", 1)
+    assert ran.code == 0
+    assert "bytes per token" not in ran.out
+    assert "1 ids holds an id beyond the vocabulary of 257 (listed" in ran.out
+    assert headrace("show", tmp_path / "c", "--at", 0).out.endswith("\nhi<|boundary|>\n")
+    assert headrace(*build, tmp_path / "d", "--vocab-size", 258, "--boundary", 0).code == 0
+    assert "105" in headrace("show", tmp_path / "d", "--at", 0).out
+    ran = headrace(*build, tmp_path / "e")
+    assert (ran.code, ran.out) == (1, "")
+    assert "--vocab-size" in ran.err

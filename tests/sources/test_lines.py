@@ -3,7 +3,8 @@
 import pytest
 
 from headrace.sources.documents import BadInput
-from headrace.sources.lines import LineFault, LineParser, split_field
+from headrace.sources.field import split_field
+from headrace.sources.lines import LineFault, LineParser
 
 
 def parse(line: bytes, field: str = "text", mode: BadInput = BadInput.SKIP, *, keep_empty: bool = False):

@@ -22,11 +22,13 @@ from headrace.errors import BuildError, CorruptShardError, Problem, TokenizerErr
 from headrace.events import BuildFinished, Notice, Subscriber, ignore
 from headrace.manifest import INDEX_NAME
 from headrace.sources import BadInput, Discovery, discover
+from headrace.sources.field import Field, Ids
 from headrace.sources.rawfile import DamagedFileError
 from headrace.storage.compression import parse_compression
 from headrace.tokenizers.base import BatchTokenizer, TextEncoder
 from headrace.tokenizers.gigatoken import ENCODING_MODULES
 from headrace.tokenizers.load import load_tokenizer, resolve_bos, resolve_boundary
+from headrace.tokenizers.ready import NoTokenizer, ReadyIds
 from headrace.verify import verify_path
 
 __all__ = ["build"]
@@ -36,8 +38,10 @@ def build(
     inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
     *,
-    tokenizer: str | os.PathLike[str] | BatchTokenizer | TextEncoder = "bytes",
+    tokenizer: str | os.PathLike[str] | BatchTokenizer | TextEncoder | None = None,
     text_field: str = "text",
+    ids_field: str | None = None,
+    vocab_size: int | None = None,
     text_split: str = "none",
     format: Literal["auto", "jsonl", "text", "parquet", "arrow"] = "auto",  # noqa: A002  # named as the command's option
     include: Sequence[str] = (),
@@ -69,8 +73,14 @@ def build(
     Args:
         inputs: files, folders and patterns; see `headrace.sources.discover`.
         output: the corpus folder.
-        tokenizer: `bytes`; a `tokenizer.json`, its folder or a hub name; or a tokenizer object.
+        tokenizer: `bytes` (also where None is given, for texts); a `tokenizer.json`, its folder or a hub name; or a tokenizer
+            object.
         text_field: field or column that holds a document's text, dotted for a nested one.
+        ids_field: field or column that holds a document as a list of token ids, instead of its text; a document with
+            anything else in its list than ids of the vocabulary is bad. The boundary ends each document once, whether or not
+            its list ends with it; and with `bos` the BOS begins it once. What only they make up is empty.
+        vocab_size: highest id + 1 of such ids, where the tokenizer that made them is not at hand; the boundary is then
+            given as an id. A corpus of them cannot be decoded without naming the tokenizer.
         text_split: where text files are cut into documents: `none` (a file is one), `blank-lines`, `line:TEXT` (lines that
             are this text) or any other text (wherever it stands).
         format: how files are read; `auto` judges each.
@@ -120,6 +130,13 @@ def build(
         max_document_tokens=max_document_tokens,
         max_documents=max_documents,
     )
+    if (vocab_size is not None or ids_field is not None) and (
+        ids_field is None or (vocab_size is None) == (tokenizer is None)
+    ):
+        raise BuildError(
+            "ids_field (--ids-field) takes a tokenizer (--tokenizer), whose ids they are, or their vocab_size "
+            "(--vocab-size): wanted one of the two, and vocab_size with ids_field alone"
+        )
     if not os.fspath(output):
         raise BuildError("the output is an empty path; wanted a folder")
     if append and overwrite:
@@ -129,7 +146,7 @@ def build(
         [os.fspath(item) for item in given],
         format=format,
         include=include,
-        text_field=text_field,
+        text_field=text_field if ids_field is None else Field(ids_field, Ids()),
         text_split=text_split,
         allow_duplicates=allow_duplicates,
     )
@@ -140,12 +157,24 @@ def build(
         wanted = min(count, len(found.shards))
         if wanted > 1 and (existing != "resume" or not (folder.path / INDEX_NAME).exists()):
             # There is something to do: they begin while the tokenizer loads.
-            processes.start(wanted, () if tokenizer == "bytes" else ENCODING_MODULES)
-        loaded = load_tokenizer(tokenizer, on_notice=lambda text: on_event(Notice(kind="tokenizer", message=text)))
+            encodes = ids_field is None and tokenizer is not None and tokenizer != "bytes"
+            processes.start(wanted, ENCODING_MODULES if encodes else ())
+        loaded = (
+            NoTokenizer(vocab_size)
+            if vocab_size is not None
+            else load_tokenizer(
+                "bytes" if tokenizer is None else tokenizer,
+                on_notice=lambda text: on_event(Notice(kind="tokenizer", message=text)),
+            )
+        )
+        boundary_id, bos_id = resolve_boundary(loaded, boundary), resolve_bos(loaded, "auto") if bos else None
+        loaded = loaded if ids_field is None else ReadyIds(loaded)
         options = ContentOptions(
-            boundary_token_id=resolve_boundary(loaded, boundary),
-            bos_token_id=resolve_bos(loaded, "auto") if bos else None,
+            boundary_token_id=boundary_id,
+            bos_token_id=bos_id,
             text_field=text_field,
+            ids_field=ids_field,
+            ids=None if ids_field is None else Ids(loaded.vocab_size, boundary_id, bos_id),
             text_split=text_split,
             chunk_tokens=chunk_tokens,
             shard_tokens=shard_tokens,

@@ -9,6 +9,7 @@ from typing import Self
 from headrace.errors import SourceError
 from headrace.sources import BadInput, SourceFile, SourceShard, read_shard
 from headrace.sources.compressed import open_stream
+from headrace.sources.field import Field, as_field
 from headrace.sources.lines import LineFault, LineParser
 from headrace.sources.utf8 import BOM
 from headrace.tokenizers.base import BatchTokenizer
@@ -24,20 +25,23 @@ _PIECE = 64 * 1024
 _MANY_LINES = 20
 
 
-def sample_texts(shards: Sequence[SourceShard], text_field: str) -> Iterator[bytes]:
+def sample_texts(shards: Sequence[SourceShard], text_field: str | Field) -> Iterator[bytes]:
     """Up to 256 KiB of text, spread over the sources, for the check of the tokenizer.
 
     What is bad or damaged is passed over: the build itself reports it. Of a source that begins with a longer line, that
-    line is given as it lies there, for any text will do.
+    line is given as it lies there, for any text will do. Where the documents are ids, there is nothing to check.
     """
+    field = as_field(text_field)
+    if field.ids is not None:
+        return
     count = min(len(shards), _SAMPLED_SOURCES)
     for number in range(count):
-        yield from _texts_of(shards[number * len(shards) // count], text_field, SAMPLE_BYTES // count)
+        yield from _texts_of(shards[number * len(shards) // count], field, SAMPLE_BYTES // count)
 
 
-def _texts_of(shard: SourceShard, text_field: str, room: int) -> Iterator[bytes]:
+def _texts_of(shard: SourceShard, field: Field, room: int) -> Iterator[bytes]:
     for file in shard.files[:_SAMPLED_SOURCES]:
-        for text in _documents(file, text_field, max(2 * room, _LEAST_READ)):
+        for text in _documents(file, field, max(2 * room, _LEAST_READ)):
             cut = text[:room].decode(errors="ignore").encode()
             room -= len(text)
             if cut:
@@ -46,20 +50,20 @@ def _texts_of(shard: SourceShard, text_field: str, room: int) -> Iterator[bytes]
                 return
 
 
-def _documents(file: SourceFile, text_field: str, limit: int) -> Iterator[bytes]:
+def _documents(file: SourceFile, field: Field, limit: int) -> Iterator[bytes]:
     if file.kind in {"jsonl", "text"}:
-        yield from _lines(file, text_field, limit)
+        yield from _lines(file, field, limit)
         return
     with suppress(SourceError):
-        for batch in read_shard(SourceShard(0, (file,)), text_field=text_field):
+        for batch in read_shard(SourceShard(0, (file,)), text_field=field):
             yield from batch.texts
             limit -= batch.consumed
             if limit <= 0:
                 return
 
 
-def _lines(file: SourceFile, text_field: str, limit: int) -> Iterator[bytes]:
-    parser = LineParser(text_field, BadInput.SKIP, keep_empty=False)
+def _lines(file: SourceFile, field: Field, limit: int) -> Iterator[bytes]:
+    parser = LineParser(field, BadInput.SKIP, keep_empty=False)
     rest, read, given = b"", 0, 0
     with suppress(SourceError), open_stream(file, buffer_bytes=_PIECE) as stream:
         while read < limit and (piece := stream.read(_PIECE)):

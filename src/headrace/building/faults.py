@@ -10,6 +10,7 @@ from headrace.building.hints import encoding_hint, fields_hint
 from headrace.errors import MAX_LISTED, Problem, SourceError
 from headrace.sources import WHOLE_FILE, DocumentBatch, Drop, SourceFile, SourceShard, read_shard
 from headrace.sources.excerpt import excerpts
+from headrace.sources.field import Field
 from headrace.sources.rawfile import DamagedFileError
 
 __all__ = [
@@ -58,7 +59,9 @@ def look_on(batches: Iterator[DocumentBatch], limit: int) -> tuple[list[Drop], b
     return found, False
 
 
-def check_sources(shards: Iterable[SourceShard], text_field: str, limit: int = CHECK_BYTES) -> tuple[list[Drop], bool]:
+def check_sources(
+    shards: Iterable[SourceShard], text_field: str | Field, limit: int = CHECK_BYTES
+) -> tuple[list[Drop], bool]:
     """Read without encoding, for faults only, until `limit` bytes or enough of them; a damaged file is one fault.
 
     Returns:
@@ -85,7 +88,7 @@ def _damage(error: DamagedFileError) -> Drop:
 
 
 def with_more(
-    error: SourceError, rest: Iterable[SourceShard], order: Mapping[str, int], text_field: str
+    error: SourceError, rest: Iterable[SourceShard], order: Mapping[str, int], text_field: str | Field
 ) -> SourceError:
     """The error that stopped a build which was to have no bad documents, with what is wrong in sources not yet read.
 
@@ -209,7 +212,14 @@ def show_texts(error: FaultyInputError, files: Sequence[SourceFile]) -> list[Pro
 
 
 def judge(
-    shard: SourceShard, text_field: str, first: Sequence[Drop], *, seen: int, faults: int, replaced: int, limit: float
+    shard: SourceShard,
+    text_field: str | Field,
+    first: Sequence[Drop],
+    *,
+    seen: int,
+    faults: int,
+    replaced: int,
+    limit: float,
 ) -> None:
     """Stop where too large a share of a source is bad: it is then more likely that an option is wrong, or the source.
 

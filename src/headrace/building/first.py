@@ -43,7 +43,7 @@ def _count(job: ShardJob, limit: int) -> int:
     options = job.options
     batches = read_shard(
         job.shard,
-        text_field=options.text_field,
+        text_field=options.field,
         on_bad_input=options.on_bad_input,
         keep_empty=options.keep_empty,
     )

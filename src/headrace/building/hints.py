@@ -8,7 +8,7 @@ from headrace.errors import SourceError
 from headrace.sources import Drop, SourceFile, SourceShard
 from headrace.sources.array import first_elements
 from headrace.sources.compressed import open_stream
-from headrace.sources.lines import split_field
+from headrace.sources.field import split_field
 from headrace.sources.utf8 import BOM
 
 __all__ = ["encoding_hint", "fields_hint"]

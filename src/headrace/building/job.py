@@ -19,6 +19,7 @@ from headrace.errors import BuildError
 from headrace.in_progress import shard_name
 from headrace.manifest import ShardEntry, SourceEntry
 from headrace.sources import BadInput, DocumentBatch, Drop, SourceFile, SourceShard, first_documents, read_shard
+from headrace.sources.field import Field, Ids
 from headrace.sources.rawfile import DamagedFileError, Observer
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of
@@ -40,6 +41,10 @@ class ContentOptions:
 
     boundary_token_id: int
     text_field: str = "text"
+    ids_field: str | None = None
+    """Where documents are lists of ids, and ..."""
+    ids: Ids | None = None
+    """... which ids they may hold."""
     text_split: str = "none"
     """Where text files are cut; the reading goes by what `discover` wrote into each."""
     bos_token_id: int | None = None
@@ -52,6 +57,11 @@ class ContentOptions:
     compression: str = "none"
     max_documents: int | None = None
     """Of the whole build; each job is told its part."""
+
+    @property
+    def field(self) -> Field:
+        """What is read of each row."""
+        return Field(self.text_field) if self.ids_field is None else Field(self.ids_field, self.ids or Ids())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +170,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
         opened=hooks.opened,
         published=lambda entry: extents.append(extents_of(checked_layout(Path(entry.path), entry))),
     )
-    tally = Tally()
+    tally = Tally(are_texts=options.ids_field is None)
     hashes = SourceHashes(job.shard)
     try:
         with DropLog(drop_log(job.output, job.shard.index)) as log, Lane(own_thread=job.own_thread) as lane:
@@ -221,7 +231,7 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
             raise _bad_documents(job.shard, tally, log.first, batches)
         judge(
             job.shard,
-            options.text_field,
+            options.field,
             log.first,
             seen=tally.documents_in,
             faults=tally.faults,
@@ -248,7 +258,7 @@ def _batches(job: ShardJob, tally: Tally, observe: Observer | None = None) -> It
     options = job.options
     batches = read_shard(
         job.shard,
-        text_field=options.text_field,
+        text_field=options.field,
         on_bad_input=options.on_bad_input,
         keep_empty=options.keep_empty,
         observe=observe,

@@ -53,7 +53,7 @@ def make(
     count = max(min(count, len(todo)), 1)
     if available_cpus() <= count:
         todo = [replace(job, own_thread=False) for job in todo]
-    sample = list(sample_texts([job.shard for job in used], options.text_field))
+    sample = list(sample_texts([job.shard for job in used], options.field))
     announcer = Announcer(work.folder.path, _building(work, used, options, tokenizer))
     on_event(
         BuildStarted(
@@ -110,7 +110,7 @@ def _reported(
     """What stopped the build, with what else is wrong with the sources that are not finished."""
     if options.on_bad_input == BadInput.ERROR:
         order = {file.label: number for number, file in enumerate(found.files)}
-        error = with_more(error, rest, order, options.text_field)
+        error = with_more(error, rest, order, options.field)
     if show_text and isinstance(error, FaultyInputError):
         error.problems = tuple(show_texts(error, found.files))
     return error

@@ -15,6 +15,8 @@ __all__ = ["Tally"]
 class Tally:
     """Running counts of one source shard."""
 
+    are_texts: bool = True
+    """Whether documents are texts, not ids: of these no bytes of text are counted."""
     input_bytes: int = 0
     documents: int = 0
     tokens: int = 0
@@ -32,7 +34,7 @@ class Tally:
         self.input_bytes += batch.consumed
         self.documents += len(batch.texts)
         self.documents_in += len(batch.texts) + len(batch.drops)
-        self.text_bytes += sum(map(len, batch.texts))
+        self.text_bytes += sum(map(len, batch.texts)) if self.are_texts else 0
         self.replaced += batch.replaced
         for number, count in enumerate(np.bincount(batch.files).tolist()):
             if count:

@@ -24,14 +24,20 @@ def build(
     ],
     output: Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="The corpus folder to make.")],
     tokenizer: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="'bytes'; a tokenizer.json, tiktoken file or sentencepiece model, or its folder; or a hub name. hf:PATH: not by gigatoken."
+            help="'bytes' (the default); a tokenizer.json, tiktoken file or sentencepiece model, or its folder; or a hub name. hf:PATH: not by gigatoken."
         ),
-    ] = "bytes",
+    ] = None,
     text_field: Annotated[
         str, typer.Option(help="Field or column that holds the text; dotted for a nested one.")
     ] = "text",
+    ids_field: Annotated[
+        str | None, typer.Option(help="Field or column that holds lists of token ids, instead of text.")
+    ] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option(min=1, help="Highest id + 1 of such ids, where there is no tokenizer.")
+    ] = None,
     text_split: Annotated[
         str,
         typer.Option(
@@ -114,6 +120,8 @@ def build(
             output,
             tokenizer=tokenizer,
             text_field=text_field,
+            ids_field=ids_field,
+            vocab_size=vocab_size,
             text_split=text_split,
             format=format,
             include=include or (),

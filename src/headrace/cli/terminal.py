@@ -143,7 +143,11 @@ def print_report(report: BuildFinished) -> None:
     dropped = f"{dropped} (listed in {report.output}/.headrace/dropped)" if dropped else "none"
     share = report.boundary_tokens / max(report.tokens, 1)
     # Of a run that found some of the work done, no rate can be told.
-    rate = "" if report.resumed else f", {report.text_bytes / 1e6 / max(report.seconds, 1e-9):.1f} MB/s of text"
+    rate = (
+        ""
+        if report.resumed or not report.text_bytes
+        else f", {report.text_bytes / 1e6 / max(report.seconds, 1e-9):.1f} MB/s of text"
+    )
     rows = [
         ("documents", f"{report.documents_in:,} in, {report.documents:,} kept"),
         ("dropped", dropped),
@@ -153,6 +157,8 @@ def print_report(report: BuildFinished) -> None:
         ("time", f"{report.seconds:.2f} s{rate}"),
         ("fingerprint", report.fingerprint),
     ]
+    if not report.text_bytes:  # the documents were ids
+        del rows[3]
     if report.cut_tokens:
         rows.insert(3, ("cut", f"{report.cut_tokens:,} tokens by --max-document-tokens"))
     if report.replaced:

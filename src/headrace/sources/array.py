@@ -11,6 +11,7 @@ from headrace.errors import SourceError
 from headrace.sources.compressed import ByteStream, open_stream
 from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES, FIRST_BLOCK_BYTES, fast_decoder
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch, Drop
+from headrace.sources.field import Field
 from headrace.sources.files import SourceFile
 from headrace.sources.lines import ENDS_EARLY, LineFault, LineParser
 from headrace.sources.rawfile import Observer
@@ -40,7 +41,7 @@ class _Element(NamedTuple):
 def read_array(
     file: SourceFile,
     *,
-    text_field: str = "text",
+    text_field: str | Field = "text",
     on_bad_input: BadInput | str = BadInput.ERROR,
     keep_empty: bool = False,
     file_index: int = 0,

@@ -6,8 +6,8 @@ from typing import Any
 
 from headrace.sources.columns import ColumnReader, column_fault, load_pyarrow, steps_of, told_as_damage
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch
+from headrace.sources.field import Field, as_field
 from headrace.sources.files import SourceFile
-from headrace.sources.lines import split_field
 from headrace.sources.random_access import PlacedReads, follow, follow_to_end
 from headrace.sources.rawfile import Observer, RawFile, open_raw
 
@@ -23,7 +23,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 """Bytes of text after which a batch is delivered."""
 
 
-def inspect_arrow(file: SourceFile, text_field: str) -> str | None:
+def inspect_arrow(file: SourceFile, field: Field) -> str | None:
     """Look at a file's schema and say why it cannot be read, or return None where it can.
 
     Raises:
@@ -31,13 +31,13 @@ def inspect_arrow(file: SourceFile, text_field: str) -> str | None:
         MissingExtraError: pyarrow is not installed.
     """
     with open_raw(file) as raw, _opened(raw, PlacedReads(raw)) as arrow:
-        return column_fault(arrow.schema, text_field)
+        return column_fault(arrow.schema, field)
 
 
 def read_arrow(
     file: SourceFile,
     *,
-    text_field: str = "text",
+    text_field: str | Field = "text",
     on_bad_input: BadInput | str = BadInput.ERROR,
     keep_empty: bool = False,
     file_index: int = 0,
@@ -50,9 +50,8 @@ def read_arrow(
     the stream format.
     """
     builder = BatchBuilder()
-    reader = ColumnReader(
-        file.label, file_index, text_field, BadInput(on_bad_input), keep_empty=keep_empty, builder=builder
-    )
+    field = as_field(text_field)
+    reader = ColumnReader(file.label, file_index, field, BadInput(on_bad_input), keep_empty=keep_empty, builder=builder)
     with open_raw(file, observe) as raw:
         place = PlacedReads(raw)
 
@@ -60,15 +59,15 @@ def read_arrow(
             follow(raw, place.tell(), file.size)
             return raw.consumed
 
-        yield from builder.batches(_pieces(raw, place, text_field, reader), consumed, batch_bytes)
+        yield from builder.batches(_pieces(raw, place, field, reader), consumed, batch_bytes)
 
 
-def _pieces(raw: RawFile, place: PlacedReads, text_field: str, reader: ColumnReader) -> Iterator[None]:
+def _pieces(raw: RawFile, place: PlacedReads, field: Field, reader: ColumnReader) -> Iterator[None]:
     """Read the column, and at the end the rest of the file."""
     with _opened(raw, place) as arrow:
-        if fault := column_fault(arrow.schema, text_field):
+        if fault := column_fault(arrow.schema, field):
             raise raw.damaged(fault)
-        column: int = arrow.schema.get_field_index(split_field(text_field)[0])
+        column: int = arrow.schema.get_field_index(field.path[0])
     with _opened(raw, place, column) as arrow:
         yield from steps_of(raw, "Arrow data", _steps(arrow, reader))
     follow_to_end(raw)

@@ -1,4 +1,4 @@
-"""The texts in a column of an Arrow table, whatever type of strings it has. Needs the extra `parquet`."""
+"""The texts or ids in a column of an Arrow table, whatever type of strings or lists it has. Needs the extra `parquet`."""
 
 import re
 from collections.abc import Generator, Iterator, Sequence
@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.errors import HeadraceError, MissingExtraError
 from headrace.sources.documents import BadInput, BatchBuilder, Drop
+from headrace.sources.field import Field, Ids
 from headrace.sources.files import label
-from headrace.sources.lines import split_field
 from headrace.sources.rawfile import RawFile
 from headrace.sources.utf8 import first_invalid_utf8
 
@@ -70,28 +71,37 @@ def steps_of(raw: RawFile, what: str, steps: Iterator[None]) -> Iterator[None]:
         yield
 
 
-def column_fault(schema: Any, text_field: str) -> str | None:  # noqa: ANN401  # as above
-    """Say why a schema has no texts under a dotted field, or return None where it has."""
+def column_fault(schema: Any, field: Field) -> str | None:  # noqa: ANN401  # as above
+    """Say why a schema has no texts, or ids, under a field, or return None where it has."""
     import pyarrow as pa  # noqa: PLC0415  # the caller has a schema of it
 
     names: list[str] = schema.names
     kind, above = None, ""
-    for key in split_field(text_field):
+    for key in field.path:
         if names.count(key) > 1:
             return f"{names.count(key)} columns are named {label(above + key)}; wanted one"
         if key not in names:
             shown = ", ".join(label(above + name) for name in names[:_MOST_NAMES])
             more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
             have = f"its columns are {shown}{more}" if names else "it has no columns"
-            return f"no column {label(text_field)}; {have} (--text-field)"
+            return f"no column {label(field.name)}; {have} ({field.flag})"
         kind = _stored((schema if kind is None else kind).field(key).type)
         above += f"{key}."
         names = [field.name for field in kind] if pa.types.is_struct(kind) else []
     assert kind is not None  # noqa: S101  # a field has at least one part
-    value = _stored(kind.value_type) if pa.types.is_dictionary(kind) else kind
-    if pa.types.is_null(value) or any(test(value) for test in _strings()):
+    value = _stored(kind.value_type) if field.ids is None and pa.types.is_dictionary(kind) else kind
+    if pa.types.is_null(value) or (_holds_ids(value) if field.ids else any(test(value) for test in _strings())):
         return None
-    return f"the column {label(text_field)} holds {label(str(kind))[:_MOST_CHARACTERS]}; wanted strings (--text-field)"
+    found = label(str(kind))[:_MOST_CHARACTERS]
+    return f"the column {label(field.name)} holds {found}; wanted {field.wanted} ({field.flag})"
+
+
+def _holds_ids(kind: Any) -> bool:  # noqa: ANN401  # as above
+    import pyarrow as pa  # noqa: PLC0415  # as above
+
+    types = pa.types
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+    return any(test(kind) for test in lists) and types.is_integer(_stored(kind.value_type))
 
 
 def _strings() -> Sequence[Any]:
@@ -124,7 +134,7 @@ class ColumnReader:
     Args:
         label: of the file.
         file_index: what to write into `DocumentBatch.files`.
-        text_field: dotted, as for JSON lines; `column_fault` has found nothing against it.
+        field: as for JSON lines; `column_fault` has found nothing against it.
         on_bad_input: only `replace` makes a difference.
         keep_empty: deliver empty texts.
         builder: collects the documents.
@@ -137,7 +147,7 @@ class ColumnReader:
         self,
         label: str,
         file_index: int,
-        text_field: str,
+        field: Field,
         on_bad_input: BadInput,
         *,
         keep_empty: bool,
@@ -146,8 +156,8 @@ class ColumnReader:
         self.rows = 0
         self._label = label
         self._file_index = file_index
-        self._field = text_field
-        self._path = split_field(text_field)
+        self._field = field
+        self._path = field.path
         self._replace = on_bad_input is BadInput.REPLACE
         self._keep_empty = keep_empty
         self._builder = builder
@@ -164,6 +174,11 @@ class ColumnReader:
             array = array.flatten()[array.type.get_field_index(key)]
         array = _storage(array)
         array.validate()
+        if self._field.ids is not None:
+            for start in range(0, len(array), PIECE_ROWS):
+                self._add_ids(array.slice(start, PIECE_ROWS), self._field.ids)
+                yield
+            return
         values = _dictionary(array)
         for start in range(0, len(array), PIECE_ROWS):
             piece = array.slice(start, PIECE_ROWS)
@@ -176,10 +191,25 @@ class ColumnReader:
         if not found.valid or None in texts or (not self._keep_empty and b"" in texts):
             texts, kept = self._judged(texts)
         good: list[bytes] = texts  # pyright: ignore[reportAssignmentType]  # no None is left
-        self._builder.stream_bytes += sum(map(len, good)) + len(found.texts)  # a row of no text is no nothing
-        rows = (kept + self.rows).astype(np.uint64)
-        self._builder.add(good, rows, np.zeros(len(good), np.uint64), self._file_index)
-        self.rows += len(found.texts)
+        self._keep(good, kept, len(found.texts))
+
+    def _add_ids(self, array: Any, ids: Ids) -> None:  # noqa: ANN401  # as above
+        name = self._field.name
+        found = _lists(array)
+        texts = ids.documents(found.flat, found.lengths)
+        faults = {row: f"{name} {why}" for row, why in _id_faults(found, ids)}
+        if not self._keep_empty:
+            faults = {row: "empty" for row, text in enumerate(texts) if not text} | faults
+        self._builder.drops += [Drop(self._label, self.rows + row, -1, faults[row]) for row in sorted(faults)]
+        kept = np.delete(np.arange(len(texts)), list(faults))
+        self._keep([texts[row] for row in kept.tolist()] if faults else texts, kept, len(texts))
+
+    def _keep(self, texts: list[bytes], kept: Any, rows: int) -> None:  # noqa: ANN401  # an array
+        self._builder.stream_bytes += sum(map(len, texts)) + rows  # a row of no text is no nothing
+        self._builder.add(
+            texts, (kept + self.rows).astype(np.uint64), np.zeros(len(texts), np.uint64), self._file_index
+        )
+        self.rows += rows
 
     def _judged(self, texts: list[bytes | None]) -> tuple[list[bytes | None], Any]:
         good: list[bytes | None] = []
@@ -199,7 +229,7 @@ class ColumnReader:
 
     def _fault(self, text: bytes | None) -> str | None:
         if text is None:
-            return f"{self._field} is null"
+            return f"{self._field.name} is null"
         if not text and not self._keep_empty:
             return "empty"
         return None if self._replace or first_invalid_utf8(text) < 0 else "invalid UTF-8"
@@ -211,6 +241,50 @@ def _storage(array: Any) -> Any:  # noqa: ANN401  # as above
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
     return array
+
+
+class _Lists(NamedTuple):
+    flat: NDArray[Any]
+    """(n,) The integers of all lists, 0 for null."""
+    lengths: NDArray[np.int64]
+    """(d,) Of each list, 0 for null."""
+    null: NDArray[np.bool_]
+    """(d,) Whether there is no list."""
+    holes: NDArray[np.bool_]
+    """(n,) Whether an integer is null."""
+
+
+def _lists(array: Any) -> _Lists:  # noqa: ANN401  # as above
+    """The lists of an array.
+
+    Raises:
+        pyarrow.ArrowInvalid: its offsets lead out of its data.
+    """
+    import pyarrow as pa  # noqa: PLC0415  # as above
+    from pyarrow import compute  # noqa: PLC0415  # as above
+
+    if pa.types.is_null(array.type):
+        nothing = np.empty(0, np.int64)
+        return _Lists(nothing, np.zeros(len(array), np.int64), np.ones(len(array), np.bool_), nothing.astype(np.bool_))
+    array.validate(full=True)
+    flat = _storage(array.flatten())  # without what lies under null
+    lengths = compute.call_function("list_value_length", [array]).fill_null(0)
+    return _Lists(
+        flat=(flat.fill_null(0) if flat.null_count else flat).to_numpy(zero_copy_only=False),
+        lengths=lengths.to_numpy(zero_copy_only=False).astype(np.int64),
+        null=array.is_null().to_numpy(zero_copy_only=False),
+        holes=flat.is_null().to_numpy(zero_copy_only=False),
+    )
+
+
+def _id_faults(found: _Lists, ids: Ids) -> Iterator[tuple[int, str]]:
+    """Rows that are no lists of ids, and why, as `Ids.fault` says it of the first thing that is none."""
+    yield from ((row, "is null") for row in np.flatnonzero(found.null).tolist())
+    bad = found.holes | (found.flat < 0) | (found.flat >= ids.vocab_size)
+    places = np.flatnonzero(bad)
+    rows, first = np.unique(np.searchsorted(np.cumsum(found.lengths), places, side="right"), return_index=True)
+    for row, place in zip(rows.tolist(), places[first].tolist(), strict=True):
+        yield row, "holds null" if found.holes[place] else f"holds {ids.why_not(int(found.flat[place]))}"
 
 
 def _dictionary(array: Any) -> Any:  # noqa: ANN401  # as above

@@ -12,8 +12,9 @@ from headrace.sources.array import first_elements
 from headrace.sources.arrow import ARROW_MAGICS, inspect_arrow
 from headrace.sources.compressed import compression_of, open_stream
 from headrace.sources.documents import BadInput
+from headrace.sources.field import Field
 from headrace.sources.files import Compression, Kind, NamedKind, SourceFile, kind_of_name, label, split_compression
-from headrace.sources.lines import ENDS_EARLY, JSON_DECODER, LineFault, LineParser, split_field
+from headrace.sources.lines import ENDS_EARLY, JSON_DECODER, LineFault, LineParser
 from headrace.sources.parquet import PARQUET_MAGIC, inspect_parquet
 from headrace.sources.utf8 import BOM
 
@@ -60,7 +61,7 @@ class Refusal(Exception):  # noqa: N818 -- no error yet: the caller decides whet
         """Line at fault, from 1."""
 
 
-def inspect(path: str, *, shown: str, form: Format, chosen: bool, text_field: str) -> SourceFile:
+def inspect(path: str, *, shown: str, form: Format, chosen: bool, field: Field) -> SourceFile:
     """Look at the start of a file and return how it is to be read.
 
     Args:
@@ -68,7 +69,7 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, text_field: st
         shown: the label.
         form: `auto` goes by the name, and by the content where that says nothing.
         chosen: the user named this file; else its name was found in a folder, and `.json` must hold the text field.
-        text_field: looked for in Parquet and Arrow files, and in `.json` files found in a folder.
+        field: looked for in Parquet and Arrow files, and in `.json` files found in a folder.
 
     Raises:
         Refusal: it cannot or should not be read.
@@ -90,12 +91,14 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, text_field: st
         elif size:
             _refuse_wrong_suffix(path)
         if table := _table_kind(head, named, form):
-            return _table_file(file, head, table, text_field)
+            return _table_file(file, head, table, field)
         kind = _kind(file, named, form)
         if kind == "jsonl" and head.removeprefix(BOM).lstrip().startswith(b"[") and _is_array(file):
             kind = "array"
+        if kind == "text" and field.ids is not None:
+            raise Refusal("a text file, which holds no lists of ids (--ids-field)", foreign=True)
         if named == "json" and not chosen and form != "text":
-            _refuse_without_field(file, kind, text_field)
+            _refuse_without_field(file, kind, field)
     except SourceError as error:
         raise Refusal(error.summary.removeprefix(f"{shown}: ")) from error
     return SourceFile(file.path, shown, size, kind, compression)
@@ -121,12 +124,12 @@ def _is_stream(head: bytes) -> bool:
     return length > 0 and length % 8 == 0
 
 
-def _table_file(file: SourceFile, head: bytes, kind: Kind, text_field: str) -> SourceFile:
+def _table_file(file: SourceFile, head: bytes, kind: Kind, field: Field) -> SourceFile:
     if file.compression and head.startswith(_TABLES[kind]):
         raise Refusal(f"{_TABLE_NAMES[kind]} compressed with {file.compression}; decompress it first")
     found = replace(file, kind=kind, compression=None)
     inspect_table = inspect_parquet if kind == "parquet" else inspect_arrow
-    if fault := inspect_table(found, text_field):
+    if fault := inspect_table(found, field):
         raise Refusal(fault)
     return found
 
@@ -140,7 +143,7 @@ def inspect_named(path: Path, *, kind: Literal["jsonl", "text"]) -> SourceFile:
     """
     try:
         return _require(
-            inspect(str(path.absolute()), shown=label(path.name), form=kind, chosen=True, text_field="text"), kind
+            inspect(str(path.absolute()), shown=label(path.name), form=kind, chosen=True, field=Field("text")), kind
         )
     except Refusal as refusal:
         kind_of_error = SourceNotFoundError if refusal.missing else SourceError
@@ -201,13 +204,13 @@ def _kind(file: SourceFile, named: NamedKind | None, form: Format) -> Kind:
     return "text" if named == "text" else "jsonl"
 
 
-def _refuse_without_field(file: SourceFile, kind: Kind, text_field: str) -> None:
+def _refuse_without_field(file: SourceFile, kind: Kind, field: Field) -> None:
     first = b"".join(first_elements(file, 1)) if kind == "array" else _first_line(file)[0]
     value = _parsed(first)
-    for key in split_field(text_field):
+    for key in field.path:
         if not isinstance(value, dict) or key not in value:
             what = "element" if kind == "array" else "line"
-            raise Refusal(f"a .json file whose first {what} is no object with the field {text_field}", foreign=True)
+            raise Refusal(f"a .json file whose first {what} is no object with the field {field.name}", foreign=True)
         value = value[key]
 
 

@@ -2,9 +2,12 @@
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from headrace.sources.lines import split_field
+import numpy as np
+
+from headrace.sources.field import Field, Ids, as_field
 
 __all__ = ["BATCH_BYTES", "BLOCK_BYTES", "FIRST_BLOCK_BYTES", "fast_decoder"]
 
@@ -16,15 +19,16 @@ BATCH_BYTES = 4 * 1024 * 1024
 """Decompressed bytes after which a batch is delivered; gigatoken is a tenth faster than with 1 MiB."""
 
 
-def fast_decoder(text_field: str) -> Callable[[bytes], list[bytes] | None] | None:
-    """Return a function from a block of objects to their texts, or None where it refuses one of them.
+def fast_decoder(text_field: str | Field) -> Callable[[bytes], list[bytes] | None] | None:
+    """Return a function from a block of objects to their texts or ids, or None where it refuses one of them.
 
     None instead of a function where the parser cannot search for this field.
     """
     import msgspec  # noqa: PLC0415 -- heavy; only where JSON lines are read
 
-    path = split_field(text_field)
-    shape: Any = str
+    field = as_field(text_field)
+    path = field.path
+    shape: Any = str if field.ids is None else msgspec.Raw
     try:
         for key in reversed(path):
             shape = msgspec.defstruct("Line", [("value", shape)], rename={"value": key}, gc=False)
@@ -32,6 +36,15 @@ def fast_decoder(text_field: str) -> Callable[[bytes], list[bytes] | None] | Non
         return None
     decode_lines = msgspec.json.Decoder(shape).decode_lines
     value = operator.attrgetter(".".join(["value"] * len(path)))
+
+    def decode_ids(ids: Ids, block: bytes) -> list[bytes] | None:
+        try:
+            return _ids_of([bytes(value(line)) for line in decode_lines(block)], ids)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+
+    if field.ids is not None:
+        return partial(decode_ids, field.ids)
 
     def decode(block: bytes) -> list[bytes] | None:
         try:
@@ -42,3 +55,20 @@ def fast_decoder(text_field: str) -> Callable[[bytes], list[bytes] | None] | Non
             return None
 
     return decode
+
+
+def _ids_of(lists: list[bytes], ids: Ids) -> list[bytes] | None:
+    """Ids of JSON values, or None where one of them is no plain list of ids. A third of the time of making integers of each."""
+    if not all(value[:1] == b"[" and value[-1:] == b"]" for value in lists):
+        return None
+    inner = [value[1:-1].strip() for value in lists]
+    joined = b",".join(filter(None, inner))
+    if joined.translate(None, b"0123456789, \t\r"):
+        return None
+    flat = (
+        np.fromstring(joined, np.int64, sep=",") if joined else np.empty(0, np.int64)
+    )  # the largest where it is larger
+    lengths = np.array([value.count(b",") + 1 if value else 0 for value in inner], np.int64)
+    if len(flat) != lengths.sum() or (len(flat) and int(flat.max()) >= ids.vocab_size):
+        return None
+    return ids.documents(flat, lengths)

@@ -13,6 +13,7 @@ from typing import NamedTuple, get_args
 from headrace.errors import Problem, SourceError, SourceNotFoundError
 from headrace.sources.content import Format, Refusal, inspect
 from headrace.sources.fetched import fetched_files
+from headrace.sources.field import Field, as_field
 from headrace.sources.files import (
     Promise,
     SourceFile,
@@ -22,7 +23,6 @@ from headrace.sources.files import (
     label,
     split_compression,
 )
-from headrace.sources.lines import split_field
 from headrace.sources.listing import expand, has_wildcards, list_folder, literal_prefix
 from headrace.sources.saved import STATE_NAME, saved_files
 from headrace.sources.split import NO_SPLIT, check_split
@@ -57,7 +57,7 @@ def discover(
     *,
     format: Format = "auto",  # noqa: A002 -- named as the command's option
     include: Sequence[str] = (),
-    text_field: str = "text",
+    text_field: str | Field = "text",
     text_split: str = NO_SPLIT,
     allow_duplicates: bool = False,
 ) -> Discovery:
@@ -78,6 +78,7 @@ def discover(
         include: patterns that select the files of folders instead, matched (case-sensitive, `*` matches `/` too)
             with the name and with the path below the folder.
         text_field: looked for in `.json` files of folders, in Parquet and in Arrow; see `read_jsonl` and `read_parquet`.
+            Where it holds ids, text files are left out of folders.
         text_split: where text files are cut into documents: `none` (a file is one), `blank-lines`, `line:TEXT` (lines that
             are this text) or any other text (wherever it stands).
         allow_duplicates: accept `a.jsonl` beside `a.jsonl.gz`.
@@ -89,14 +90,14 @@ def discover(
     """
     if format not in get_args(Format):
         raise SourceError(f"wanted a format of {', '.join(get_args(Format))}, got {format!r}")
-    split_field(text_field)
+    field = as_field(text_field)
     check_split(text_split)
     search = _Search(format, tuple(include))
     for index, item in enumerate(inputs):
         search.add(index, os.fspath(item))
     if not inputs:
         raise SourceNotFoundError("no inputs: wanted at least one file, folder or pattern")
-    return _Selection(search, text_field, text_split).finish(
+    return _Selection(search, field, text_split).finish(
         [os.fspath(item) for item in inputs], allow_duplicates=allow_duplicates
     )
 
@@ -231,10 +232,10 @@ class _Search:
 class _Selection:
     """Looks into the candidates, and keeps those that can be read."""
 
-    def __init__(self, search: _Search, text_field: str, text_split: str) -> None:
+    def __init__(self, search: _Search, field: Field, text_split: str) -> None:
         self._search = search
         self._text_split = text_split
-        self._text_field = text_field
+        self._field = field
         self._root = os.path.commonpath(search.roots) if search.roots else "/"
         self._files: list[SourceFile] = []
         self._duplicates = [
@@ -274,9 +275,7 @@ class _Selection:
             self._search.answered.add(candidate.input_index)
             return
         try:
-            file = inspect(
-                path, shown=shown, form=self._search.form, chosen=candidate.chosen, text_field=self._text_field
-            )
+            file = inspect(path, shown=shown, form=self._search.form, chosen=candidate.chosen, field=self._field)
         except Refusal as refusal:
             if refusal.foreign and not candidate.chosen:
                 self._skipped.append(_LeftOut(candidate.input_index, path, refusal.reason))

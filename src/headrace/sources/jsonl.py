@@ -12,8 +12,9 @@ from headrace.sources.compressed import ByteStream, open_stream
 from headrace.sources.content import inspect_named
 from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES, FIRST_BLOCK_BYTES, fast_decoder
 from headrace.sources.documents import WHOLE_FILE, BadInput, BatchBuilder, DocumentBatch, Drop
+from headrace.sources.field import Field, split_field
 from headrace.sources.files import SourceFile
-from headrace.sources.lines import LineFault, LineParser, split_field
+from headrace.sources.lines import LineFault, LineParser
 from headrace.sources.rawfile import Observer
 from headrace.sources.utf8 import BOM, first_invalid_utf8, wide_encoding
 
@@ -27,7 +28,7 @@ _LF, _CR, _OPEN, _CLOSE = b"\n\r{}"
 def read_jsonl(
     file: SourceFile,
     *,
-    text_field: str = "text",
+    text_field: str | Field = "text",
     on_bad_input: BadInput | str = BadInput.ERROR,
     keep_empty: bool = False,
     file_index: int = 0,
@@ -42,7 +43,8 @@ def read_jsonl(
 
     Args:
         file: a listed file; a byte order mark at its start is skipped.
-        text_field: name of the field; `a.b` is the field `b` of the object in the field `a`.
+        text_field: name of the field; `a.b` is the field `b` of the object in the field `a`. Or one that holds ids, which are
+            then delivered in place of texts, see `Ids`.
         on_bad_input: only `replace` makes a difference here, see `BadInput`.
         keep_empty: deliver empty texts instead of dropping them as `empty`.
         file_index: what to write into `DocumentBatch.files`.

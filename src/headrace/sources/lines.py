@@ -7,11 +7,13 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, cast
 
 from headrace.sources.documents import BadInput
+from headrace.sources.field import Field, Ids, as_field
 from headrace.sources.utf8 import unmarked_wide_encoding
 
-__all__ = ["ENDS_EARLY", "JSON_DECODER", "LineFault", "LineParser", "split_field"]
+__all__ = ["ENDS_EARLY", "JSON_DECODER", "LineFault", "LineParser"]
 
 ENDS_EARLY = "not JSON, ends early"
 
@@ -38,17 +40,15 @@ def _constant(_name: str) -> _Constant:
 # Numbers are not looked at: `float` takes any number of digits, where `int` refuses thousands.
 JSON_DECODER = json.JSONDecoder(parse_int=float, parse_constant=_constant)
 """Python's parser, the reference for what is JSON here."""
+_ID_DIGITS = 10
 
 
-def split_field(text_field: str) -> tuple[str, ...]:
-    """Split a dotted field: `data.text` is the field `text` of the object in the field `data`.
+def _whole(digits: str) -> int | float:
+    """An integer, where it may be an id: `int` refuses thousands of digits."""
+    return int(digits) if len(digits) <= _ID_DIGITS else -1 if digits[0] == "-" else 1 << 32
 
-    Raises:
-        ValueError: the field is empty.
-    """
-    if not text_field:
-        raise ValueError("wanted the name of the field that holds the text, got an empty one")
-    return tuple(text_field.split("."))
+
+_IDS_DECODER = json.JSONDecoder(parse_int=_whole, parse_constant=_constant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ class LineFault:
 class LineParser:
     """Reads the text out of single lines. Thread-safe; holds no state between lines."""
 
-    def __init__(self, text_field: str, on_bad_input: BadInput, *, keep_empty: bool) -> None:
-        self.field = text_field
+    def __init__(self, text_field: str | Field, on_bad_input: BadInput, *, keep_empty: bool) -> None:
+        self.field = as_field(text_field)
         self.keep_empty = keep_empty
-        self._path = split_field(text_field)
+        self._path = self.field.path
         self._replace = on_bad_input is BadInput.REPLACE
 
     def parse(self, line: bytes) -> tuple[bytes | LineFault, bool]:
-        """Return a line's text as UTF-8, or its fault; and whether something in the text was replaced by U+FFFD.
+        """Return a line's text as UTF-8, or its ids, or its fault; and whether something in the text was replaced by U+FFFD.
 
         `line` comes without its line feed; a carriage return is white space. Of equal keys the last one counts. NaN and
         Infinity are let pass outside the text field.
@@ -91,7 +91,7 @@ class LineParser:
             return found, False
         if not found and not self.keep_empty:
             return LineFault("empty"), False
-        return self._encode(found, replaced=replaced)
+        return (found, False) if isinstance(found, bytes) else self._encode(found, replaced=replaced)
 
     def _encode(self, text: str, *, replaced: bool) -> tuple[bytes | LineFault, bool]:
         try:
@@ -101,9 +101,9 @@ class LineParser:
                 return LineFault("lone surrogate"), False
             return _SURROGATE.sub("\ufffd", text).encode(), True
 
-    def _text(self, line: str) -> str | LineFault:
+    def _text(self, line: str) -> str | bytes | LineFault:
         try:
-            value = _decode(line)
+            value = _decode(line, JSON_DECODER if self.field.ids is None else _IDS_DECODER)
         except json.JSONDecodeError as error:
             return LineFault(
                 _syntax_fault(line, error), len(line[: _place(line, error)].encode(errors="surrogateescape"))
@@ -112,21 +112,32 @@ class LineParser:
             return LineFault("not JSON (nested too deeply)")
         return self._field_of(value) if isinstance(value, dict) else LineFault("not an object")
 
-    def _field_of(self, value: object) -> str | LineFault:
+    def _field_of(self, value: object) -> str | bytes | LineFault:
+        name = self.field.name
         for key in self._path:
             if not isinstance(value, dict) or key not in value:
-                return LineFault(f"no field {self.field}")
+                return LineFault(f"no field {name}")
             value = value[key]
-        if isinstance(value, str):
-            return value
         if value is None:
-            return LineFault(f"{self.field} is null")
+            return LineFault(f"{name} is null")
         if value is _CONSTANT:
-            return LineFault(f"not JSON (NaN or Infinity in {self.field})")
-        return LineFault(f"{self.field} is not a string")
+            return LineFault(f"not JSON (NaN or Infinity in {name})")
+        if self.field.ids is not None:
+            return _ids_of(cast("object", value), name, self.field.ids)
+        return value if isinstance(value, str) else LineFault(f"{name} is not a string")
 
 
-def _decode(line: str) -> object:
+def _ids_of(value: object, name: str, ids: Ids) -> bytes | LineFault:
+    if not isinstance(value, list):
+        return LineFault(f"{name} is not a list")
+    values = cast("list[Any]", value)
+    if _CONSTANT in values:
+        return LineFault(f"not JSON (NaN or Infinity in {name})")
+    fault = ids.fault(name, values)
+    return ids.document(values) if fault is None else LineFault(fault)
+
+
+def _decode(line: str, decoder: json.JSONDecoder) -> object:
     """Parse a line; how deep it may be nested does not depend on how deep in calls the caller is, as it would at once.
 
     Raises:
@@ -134,10 +145,10 @@ def _decode(line: str) -> object:
         JSONDecodeError: it is no JSON.
     """
     try:
-        return JSON_DECODER.decode(line)
+        return decoder.decode(line)
     except RecursionError:
         with ThreadPoolExecutor(1) as fresh:  # a thread begins with no calls at all
-            return fresh.submit(JSON_DECODER.decode, line).result()
+            return fresh.submit(decoder.decode, line).result()
 
 
 def _place(line: str, error: json.JSONDecodeError) -> int:

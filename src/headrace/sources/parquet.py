@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace.sources.columns import PIECE_ROWS, ColumnReader, column_fault, load_pyarrow, steps_of, told_as_damage
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch
+from headrace.sources.field import Field, as_field
 from headrace.sources.files import SourceFile
 from headrace.sources.random_access import PlacedReads, follow, follow_to_end
 from headrace.sources.rawfile import Observer, RawFile, open_raw
@@ -24,7 +25,7 @@ _LEAST_ROWS = 16
 _PAGE_BYTES = 1024 * 1024
 
 
-def inspect_parquet(file: SourceFile, text_field: str) -> str | None:
+def inspect_parquet(file: SourceFile, field: Field) -> str | None:
     """Look at a file's footer and say why it cannot be read, or return None where it can.
 
     Raises:
@@ -34,13 +35,13 @@ def inspect_parquet(file: SourceFile, text_field: str) -> str | None:
     with open_raw(file) as raw, _opened(raw) as parquet:
         with told_as_damage(raw, "Parquet"):
             schema = parquet.schema_arrow
-        return column_fault(schema, text_field)
+        return column_fault(schema, field)
 
 
 def read_parquet(
     file: SourceFile,
     *,
-    text_field: str = "text",
+    text_field: str | Field = "text",
     on_bad_input: BadInput | str = BadInput.ERROR,
     keep_empty: bool = False,
     file_index: int = 0,
@@ -54,7 +55,8 @@ def read_parquet(
 
     Args:
         file: a listed file.
-        text_field: name of the column; `a.b` is the field `b` of the struct column `a`. Any type of strings or bytes.
+        text_field: name of the column; `a.b` is the field `b` of the struct column `a`. Any type of strings or bytes;
+            or of lists of integers, where it holds ids.
         on_bad_input: only `replace` makes a difference here, see `BadInput`.
         keep_empty: deliver empty texts instead of dropping them as `empty`.
         file_index: what to write into `DocumentBatch.files`.
@@ -66,18 +68,17 @@ def read_parquet(
         SourceError: the file is damaged, has changed since it was listed, or has no such column.
     """
     builder = BatchBuilder()
-    reader = ColumnReader(
-        file.label, file_index, text_field, BadInput(on_bad_input), keep_empty=keep_empty, builder=builder
-    )
+    field = as_field(text_field)
+    reader = ColumnReader(file.label, file_index, field, BadInput(on_bad_input), keep_empty=keep_empty, builder=builder)
     with open_raw(file, observe) as raw, _opened(raw) as parquet:
         with told_as_damage(raw, "Parquet"):
-            fault = column_fault(parquet.schema_arrow, text_field)
+            fault = column_fault(parquet.schema_arrow, field)
         if fault:
             raise raw.damaged(fault)
         total = parquet.metadata.num_rows
 
         def steps() -> Iterator[None]:
-            yield from steps_of(raw, "Parquet", _pieces(parquet, text_field, reader))
+            yield from steps_of(raw, "Parquet", _pieces(parquet, field, reader))
             if reader.rows != total:
                 raise raw.damaged(f"damaged Parquet: {reader.rows:,} rows came out of it, its footer counts {total:,}")
             follow_to_end(raw)
@@ -89,16 +90,20 @@ def read_parquet(
         yield from builder.batches(steps(), consumed, batch_bytes)
 
 
-def _pieces(parquet: Any, text_field: str, reader: ColumnReader) -> Iterator[None]:  # noqa: ANN401  # no types
+def _pieces(parquet: Any, field: Field, reader: ColumnReader) -> Iterator[None]:  # noqa: ANN401  # no types
     for group in range(parquet.metadata.num_row_groups):
-        rows = _rows_at_a_time(parquet.metadata.row_group(group), text_field)
-        for batch in parquet.iter_batches(rows, row_groups=[group], columns=[text_field], use_threads=False):
+        rows = _rows_at_a_time(parquet.metadata.row_group(group), field)
+        for batch in parquet.iter_batches(rows, row_groups=[group], columns=[field.name], use_threads=False):
             yield from reader.pieces(batch)
 
 
-def _rows_at_a_time(group: Any, text_field: str) -> int:  # noqa: ANN401  # as above
+def _rows_at_a_time(group: Any, field: Field) -> int:  # noqa: ANN401  # as above
     columns = (group.column(number) for number in range(group.num_columns))
-    column = next((column for column in columns if column.path_in_schema == text_field), None)
+    if field.ids is not None:
+        column = next((column for column in columns if column.path_in_schema.startswith(f"{field.name}.")), None)
+        ids = column.num_values * field.ids.dtype.itemsize if column else 0
+        return max(min(_STEP_BYTES * max(group.num_rows, 1) // max(ids, 1), PIECE_ROWS), _LEAST_ROWS)
+    column = next((column for column in columns if column.path_in_schema == field.name), None)
     if column is None:
         return _LEAST_ROWS
     rows = _STEP_BYTES * max(group.num_rows, 1) // max(column.total_uncompressed_size, 1)

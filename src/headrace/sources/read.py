@@ -6,6 +6,7 @@ from dataclasses import replace
 from headrace.sources.array import read_array
 from headrace.sources.arrow import read_arrow
 from headrace.sources.documents import BadInput, DocumentBatch
+from headrace.sources.field import Field
 from headrace.sources.files import SourceShard
 from headrace.sources.jsonl import read_jsonl
 from headrace.sources.parquet import read_parquet
@@ -21,7 +22,7 @@ _READERS = {"jsonl": read_jsonl, "array": read_array, "parquet": read_parquet, "
 def read_shard(
     shard: SourceShard,
     *,
-    text_field: str = "text",
+    text_field: str | Field = "text",
     on_bad_input: BadInput | str = BadInput.ERROR,
     keep_empty: bool = False,
     observe: Observer | None = None,

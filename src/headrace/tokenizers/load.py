@@ -14,6 +14,7 @@ from headrace.tokenizers.file_tokenizer import FileTokenizer, read_file
 from headrace.tokenizers.hub import fetch_tokenizer, looks_like_hub_name
 from headrace.tokenizers.own import OwnTokenizer
 from headrace.tokenizers.ranks import looks_like_ranks
+from headrace.tokenizers.ready import NO_TOKENIZER, NoTokenizer
 from headrace.tokenizers.sentencepiece import SentencePieceTokenizer
 from headrace.tokenizers.sentencepiece_model import looks_like_model
 from headrace.tokenizers.tiktoken import TiktokenTokenizer
@@ -149,6 +150,8 @@ def _open_copy(folder: Path) -> BatchTokenizer:
         tokenizer: BatchTokenizer = Tokenizer()
     elif ref.kind == "own":
         return OwnTokenizer(None, ref=ref)
+    elif ref.kind == NO_TOKENIZER:
+        tokenizer = NoTokenizer(ref.vocab_size)
     elif ref.kind in kinds:
         kind = kinds[ref.kind]
         tokenizer = kind(folder / kind.usual_name, name=ref.name, by_library=run_by == kind.library)

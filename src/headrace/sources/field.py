@@ -1,0 +1,118 @@
+"""What is taken out of a row: the text of a document, or its token ids."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.manifest import dtype_name_for
+
+__all__ = ["Field", "Ids", "as_field", "split_field"]
+
+_KINDS: dict[type, str] = {bool: "a boolean", float: "a float", str: "a string", list: "a list", dict: "an object"}
+
+
+def split_field(name: str) -> tuple[str, ...]:
+    """Split a dotted field: `data.text` is the field `text` of the object in the field `data`.
+
+    Raises:
+        ValueError: the field is empty.
+    """
+    if not name:
+        raise ValueError("wanted the name of the field that holds the text, got an empty one")
+    return tuple(name.split("."))
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """What a list of token ids must be, and how it is handed on.
+
+    As a document's text, the readers deliver the bytes of its ids, of `dtype` each: without the boundary that ends the list,
+    and without the BOS that begins it, where the build adds these itself, so that neither is there twice.
+    """
+
+    vocab_size: int = 1 << 32
+    """Highest id + 1."""
+    boundary: int | None = None
+    """Left out where it is the last id."""
+    bos: int | None = None
+    """Left out where it is the first."""
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """uint16 or uint32, little-endian, as the ids are stored."""
+        return np.dtype(dtype_name_for(self.vocab_size)).newbyteorder("<")
+
+    def fault(self, name: str, values: Sequence[Any]) -> str | None:
+        """Say what is wrong with the first of some values that is no id; None if all are."""
+        for value in values:
+            if type(value) is not int:
+                return f"{name} holds {'null' if value is None else _KINDS.get(type(value), 'something else')}"
+            if not 0 <= value < self.vocab_size:
+                return f"{name} holds {self.why_not(value)}"
+        return None
+
+    def why_not(self, value: int) -> str:
+        """Name an integer that is no id."""
+        return "a negative id" if value < 0 else f"an id beyond the vocabulary of {self.vocab_size}"
+
+    def document(self, values: Sequence[int]) -> bytes:
+        """One document of checked ids."""
+        return self.documents(np.array(values, np.int64), np.array([len(values)], np.int64))[0]
+
+    def documents(self, flat: NDArray[Any], lengths: NDArray[np.int64]) -> list[bytes]:
+        """Cut checked ids into documents.
+
+        Args:
+            flat: the ids of one document behind another's, (n,).
+            lengths: of each document, (d,), n in all.
+        """
+        stops = np.cumsum(lengths)
+        starts = stops - lengths
+        if self.bos is not None:
+            full = np.flatnonzero(starts < stops)
+            starts[full] += flat[starts[full]] == self.bos
+        if self.boundary is not None:
+            full = np.flatnonzero(starts < stops)
+            stops[full] -= flat[stops[full] - 1] == self.boundary
+        data, size = flat.astype(self.dtype).tobytes(), self.dtype.itemsize
+        return [data[start:stop] for start, stop in zip((starts * size).tolist(), (stops * size).tolist(), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a row.
+
+    Raises:
+        ValueError: the name is empty.
+    """
+
+    name: str
+    """Dotted where it is nested."""
+    ids: Ids | None = None
+    """Given where it holds token ids, not text."""
+
+    def __post_init__(self) -> None:
+        split_field(self.name)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The name, split at its dots."""
+        return split_field(self.name)
+
+    @property
+    def flag(self) -> str:
+        """The option that names it."""
+        return "--text-field" if self.ids is None else "--ids-field"
+
+    @property
+    def wanted(self) -> str:
+        """What it must hold."""
+        return "strings" if self.ids is None else "lists of integers"
+
+
+def as_field(field: str | Field) -> Field:
+    """A plain name is that of a text field."""
+    return Field(field) if isinstance(field, str) else field

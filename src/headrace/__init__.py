@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.loading import Batch, Loader, SlidingWindowDataloader
     from headrace.manifest import Manifest, ShardEntry, load_index
     from headrace.sampling import Plan
-    from headrace.sources import JSONLSource
+    from headrace.sources import Documents, JSONLSource
     from headrace.storage.hdf5_writer import HDF5ShardWriter
     from headrace.tokenizers.bytes import Tokenizer
     from headrace.verify import validate_corpus, verify_shards
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Batch",
     "Corpus",
+    "Documents",
     "HDF5ShardWriter",
     "HeadraceError",
     "JSONLSource",
@@ -49,6 +50,7 @@ __all__ = [
 _HOMES = {
     "Batch": "headrace.loading",
     "Corpus": "headrace.corpus",
+    "Documents": "headrace.sources",
     "HDF5ShardWriter": "headrace.storage.hdf5_writer",
     "HeadraceError": "headrace.errors",
     "JSONLSource": "headrace.sources",

@@ -46,7 +46,7 @@ class BuildStatus:
     @property
     def share(self) -> float:
         """Input read over all input."""
-        return 1.0 if self.state == "done" else self.input_bytes / max(self.total_bytes, 1)
+        return 1.0 if self.state == "done" else min(self.input_bytes / max(self.total_bytes, 1), 1.0)
 
 
 def build_status(path: str | os.PathLike[str]) -> BuildStatus:

@@ -2,10 +2,10 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 from headrace.building.existing import Existing, prepare
 from headrace.building.faults import FaultyInputError
@@ -21,8 +21,9 @@ from headrace.building.work import Work
 from headrace.errors import BuildError, CorruptShardError, Problem, TokenizerError
 from headrace.events import BuildFinished, Notice, Subscriber, ignore
 from headrace.manifest import INDEX_NAME
-from headrace.sources import BadInput, Discovery, discover
+from headrace.sources import BadInput, Discovery, Documents, discover
 from headrace.sources.field import Field, Ids
+from headrace.sources.given import given_documents, given_file
 from headrace.sources.rawfile import DamagedFileError
 from headrace.storage.compression import parse_compression
 from headrace.tokenizers.base import BatchTokenizer, TextEncoder
@@ -35,7 +36,7 @@ __all__ = ["build"]
 
 
 def build(
-    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Iterable[Any] | Documents,
     output: str | os.PathLike[str],
     *,
     tokenizer: str | os.PathLike[str] | BatchTokenizer | TextEncoder | None = None,
@@ -71,7 +72,10 @@ def build(
     earlier run of the same command has finished, before it failed or was killed, is checked and kept.
 
     Args:
-        inputs: files, folders and patterns; see `headrace.sources.discover`.
+        inputs: files, folders and patterns, one or a list of them; see `headrace.sources.discover`. Or documents: a list of
+            mappings that have the text field, any other iterable of strings or of mappings, such as a generator or a Hugging
+            Face data set, or `headrace.Documents`. They are read once, by one worker, and never taken for those of an
+            earlier build: what it had not finished is begun anew, and a corpus that is there is refused.
         output: the corpus folder.
         tokenizer: `bytes` (also where None is given, for texts); a `tokenizer.json`, its folder or a hub name; or a tokenizer
             object.
@@ -99,7 +103,7 @@ def build(
             where bytes are invalid.
         max_bad: share of bad documents of a source above which `skip` and `replace` stop.
         keep_empty: keep documents with an empty text, as a boundary alone.
-        allow_duplicates: accept `a.jsonl` beside `a.jsonl.gz`.
+        allow_duplicates: accept `a.jsonl` beside `a.jsonl.gz`; append what is in the corpus already.
         validate: read everything back and compare before returning.
         append: add the inputs to the corpus that is there, whose index is kept: `headrace.open(version=...)`.
         overwrite: replace what is there. A corpus goes once the new one is whole.
@@ -141,15 +145,20 @@ def build(
         raise BuildError("the output is an empty path; wanted a folder")
     if append and overwrite:
         raise BuildError("append adds to a corpus and overwrite replaces it; wanted one of the two")
-    given = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
-    found = discover(
-        [os.fspath(item) for item in given],
-        format=format,
-        include=include,
-        text_field=text_field if ids_field is None else Field(ids_field, Ids()),
-        text_split=text_split,
-        allow_duplicates=allow_duplicates,
-    )
+    field = Field(text_field) if ids_field is None else Field(ids_field, Ids())
+    given = given_documents(inputs)
+    if given is not None:
+        found = Discovery.of_documents(given_file(given, field, paths=given is inputs))
+    else:
+        paths = cast("Sequence[str]", [inputs] if isinstance(inputs, str | os.PathLike) else inputs)
+        found = discover(
+            paths,
+            format=format,
+            include=include,
+            text_field=field,
+            text_split=text_split,
+            allow_duplicates=allow_duplicates,
+        )
     _tell_notices(found, on_event)
     existing: Existing = "append" if append else "overwrite" if overwrite else "resume"
     count = workers or default_workers()
@@ -223,7 +232,7 @@ def _keep(work: Work, error: BaseException, found: Discovery, on_event: Subscrib
     elif isinstance(error, DamagedFileError):
         faulty = [error.label]
     # Of a tokenizer that is not what it says, not even finished shards are right.
-    kept = work.abandon(faulty, keep=not isinstance(error, TokenizerError))
+    kept = work.abandon(faulty, keep=not isinstance(error, TokenizerError) and not found.given)
     if kept:
         on_event(
             Notice(

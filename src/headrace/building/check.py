@@ -10,6 +10,7 @@ from headrace.errors import SourceError
 from headrace.sources import BadInput, SourceFile, SourceShard, read_shard
 from headrace.sources.compressed import open_stream
 from headrace.sources.field import Field, as_field
+from headrace.sources.given import sample_of
 from headrace.sources.lines import LineFault, LineParser
 from headrace.sources.utf8 import BOM
 from headrace.tokenizers.base import BatchTokenizer
@@ -51,6 +52,9 @@ def _texts_of(shard: SourceShard, field: Field, room: int) -> Iterator[bytes]:
 
 
 def _documents(file: SourceFile, field: Field, limit: int) -> Iterator[bytes]:
+    if file.given is not None:
+        yield from sample_of(file, field)
+        return
     if file.kind in {"jsonl", "text"}:
         yield from _lines(file, field, limit)
         return

@@ -51,6 +51,11 @@ def prepare(
         OutputExistsError: there is a corpus, or an unfinished build, of another command; each difference is named.
     """
     manifest = _published(folder, existing)
+    if manifest is not None and found.given and existing == "resume":
+        raise OutputExistsError(
+            f"{folder.path}: holds a corpus already ({INDEX_NAME}); whether it is of these documents is not known before "
+            "they are read: choose another folder, or give append or overwrite"
+        )
     if existing == "append":
         work, plan = _append(folder, manifest, plan, found, allow_duplicates=allow_duplicates)
     elif existing == "overwrite" and manifest is not None:
@@ -102,7 +107,7 @@ def _append(
     if not unfinished:
         journal.publish()
     last = appended_plan(manifest)
-    if last is not None and not unfinished and not allow_duplicates:
+    if last is not None and not unfinished and not allow_duplicates and not found.given:
         again = replace(plan, mode="append", base=last.base)
         # When they were modified is not known: those that were read in part are taken for the same, and not added twice.
         hashes = [known or None for known in _hashes(manifest)[-len(last.sources) :]]
@@ -111,7 +116,14 @@ def _append(
     if not allow_duplicates:
         _refuse_known_files(folder.path, manifest, found.files)
     first = first_free_index(manifest)
-    work = Work(folder=folder, mode="append", journal=journal, base=manifest, first_index=first)
+    work = Work(
+        folder=folder,
+        mode="append",
+        journal=journal,
+        base=manifest,
+        first_index=first,
+        refuse_known=found.given and not allow_duplicates,
+    )
     return work, replace(plan, mode="append", base=manifest.fingerprint.hex)
 
 
@@ -200,6 +212,8 @@ def _compare_unfinished(work: Work, plan: BuildPlan, found: Discovery, *, discar
             f"shards done); repeat that command, {way_out}",
             problems=problems,
         )
+    if found.given:  # read anew, for nobody knows whether they are the same
+        journal.finished.clear()
     found_count = len(journal.finished)
     for index, reason in _not_whole(work):
         del journal.finished[index]

@@ -69,7 +69,7 @@ def check_sources(
     """
     found: list[Drop] = []
     for shard in shards:
-        rest = shard.files
+        rest = tuple(file for file in shard.files if file.given is None)  # that can only be read once
         while rest:
             if limit <= 0 or len(found) > MAX_LISTED:
                 return found, True

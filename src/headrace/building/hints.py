@@ -36,13 +36,15 @@ def fields_hint(shard: SourceShard, drops: Sequence[Drop]) -> str:
     file = next((file for file in shard.files if lacking and file.label == lacking.path), None)
     if lacking is None or file is None:
         return ""
-    names: dict[str, None] = {}  # in order, each once
+    names: dict[str, None] = dict.fromkeys(file.given.field_names() if file.given else ())  # in order, each once
     for line in _first_lines(file):
         names |= dict.fromkeys(_field_names(line, lacking.reason.removeprefix("no field ")))
         if len(names) >= _MOST_NAMES:
             break
     shown = [repr(name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}...") for name in names]
-    return f"; the lines have the fields {', '.join(shown[:_MOST_NAMES])}" if names else ""
+    return (
+        f"; the {'items' if file.given else 'lines'} have the fields {', '.join(shown[:_MOST_NAMES])}" if names else ""
+    )
 
 
 def _first_lines(file: SourceFile) -> list[bytes]:

@@ -20,6 +20,7 @@ from headrace.in_progress import shard_name
 from headrace.manifest import ShardEntry, SourceEntry
 from headrace.sources import BadInput, DocumentBatch, Drop, SourceFile, SourceShard, first_documents, read_shard
 from headrace.sources.field import Field, Ids
+from headrace.sources.given import framed
 from headrace.sources.rawfile import DamagedFileError, Observer
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of
@@ -267,6 +268,8 @@ def _batches(job: ShardJob, tally: Tally, observe: Observer | None = None) -> It
         batches = first_documents(batches, job.shard, job.most)
     for batch in batches:
         tally.add(batch)
+        if observe is not None and job.shard.files[0].given is not None:
+            observe(job.shard.files[0], framed(batch.texts))
         yield batch
 
 
@@ -293,7 +296,12 @@ class SourceHashes:
 
     def hex(self, file: SourceFile) -> str:
         """The digest of a file; empty where it was not read to its end, as no more documents were asked for."""
-        return self._digests[file.path].hexdigest() if self._read[file.path] == file.size else ""
+        whole = file.given is not None or self._read[file.path] == file.size
+        return self._digests[file.path].hexdigest() if whole else ""
+
+    def size(self, file: SourceFile) -> int:
+        """Bytes on disk; of what a program gave, the bytes that were hashed."""
+        return file.size if file.given is None else self._read[file.path]
 
 
 def _check_promise(file: SourceFile, hashes: SourceHashes) -> None:
@@ -308,7 +316,7 @@ def _check_promise(file: SourceFile, hashes: SourceHashes) -> None:
 def _source_entry(number: int, file: SourceFile, tally: Tally, hashes: SourceHashes) -> SourceEntry:
     return SourceEntry(
         path=file.label,
-        size=file.size,
+        size=hashes.size(file),
         sha256=hashes.hex(file),
         documents=tally.kept_by_file[number],
         dropped=dict(sorted(tally.drops_by_label.get(file.label, Counter()).items())),

@@ -85,6 +85,7 @@ def make(
     finally:
         announcer.stopped()
     outcomes = [work.journal.finished[job.shard.index] if job.most != 0 else not_read(job) for job in jobs]
+    work.refuse_known_documents(outcomes)
     manifest = make_manifest(outcomes, tokenizer, options)
     if not manifest.total_documents:
         raise BuildError(nothing_kept(outcomes))

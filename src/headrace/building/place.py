@@ -4,7 +4,7 @@ from headrace.sources import DocumentBatch, SourceShard
 
 __all__ = ["place_after", "place_of", "start_of"]
 
-_UNITS = {"parquet": "row", "arrow": "row", "array": "element"}
+_UNITS = {"parquet": "row", "arrow": "row", "array": "element", "given": "item"}
 
 
 def start_of(shard: SourceShard) -> str:

@@ -53,7 +53,8 @@ class BuildPlan:
             | {"chunk_tokens": options.chunk_tokens},
             tokenizer=tokenizer,
             sources=tuple(
-                PlannedSource(file.label, file.size, file.kind, _modified(file.path)) for file in found.files
+                PlannedSource(file.label, file.size, file.kind, 0 if file.given else _modified(file.path))
+                for file in found.files
             ),
         )
 

@@ -12,6 +12,7 @@ from headrace.building.journal import Journal
 from headrace.building.output import DROPPED, OutputFolder, remove_logs, remove_partial, remove_shards
 from headrace.building.plan import BuildPlan
 from headrace.building.replacing import remove_replaced
+from headrace.errors import OutputExistsError, Problem
 from headrace.in_progress import BUILDING_NAME, JOURNAL, Mode
 from headrace.manifest import PRIVATE, Manifest
 from headrace.sources import Discovery
@@ -37,6 +38,8 @@ class Work:
     """Of the new source shards."""
     published: Manifest | None = None
     """The corpus that this very command has published before, where it has, or added to."""
+    refuse_known: bool = False
+    """Whether documents of a program must not be added that are in the corpus already."""
     sound: bool = False
     """Whether that is whole on disk, so that nothing is left to do."""
 
@@ -125,6 +128,24 @@ class Work:
                 del self.journal.finished[index]
             self.journal.record()
             self.remove_leftovers()
+
+    def refuse_known_documents(self, outcomes: Sequence[ShardOutcome]) -> None:
+        """Refuse to add what a program gave, if the corpus holds all of it already; what it is, is known once it was read.
+
+        Raises:
+            OutputExistsError: it does.
+        """
+        if not self.refuse_known or self.base is None:
+            return
+        known = {source.sha256: source.path for source in self.base.sources}
+        same = [source for outcome in outcomes for source in outcome.sources if source.sha256 in known]
+        if same:
+            raise OutputExistsError(
+                f"{self.folder.path}: the same documents would be in the corpus twice; allow_duplicates adds them",
+                problems=[
+                    Problem(source.path, f"is in the corpus already, as {known[source.sha256]}") for source in same
+                ],
+            )
 
     def abandon(self, faulty: Sequence[str] = (), *, keep: bool = True) -> int:
         """After a failure: keep the source shards that are finished; if there are none, leave the folder as it was.

@@ -3,6 +3,7 @@
 from headrace.sources.discover import Discovery, discover
 from headrace.sources.documents import WHOLE_FILE, BadInput, DocumentBatch, Drop
 from headrace.sources.files import SourceFile, SourceShard
+from headrace.sources.given import Documents
 from headrace.sources.jsonl import JSONLSource
 from headrace.sources.read import first_documents, read_shard
 
@@ -11,6 +12,7 @@ __all__ = [
     "BadInput",
     "Discovery",
     "DocumentBatch",
+    "Documents",
     "Drop",
     "JSONLSource",
     "SourceFile",

@@ -51,6 +51,16 @@ class Discovery:
         """All files, in order."""
         return tuple(file for shard in self.shards for file in shard.files)
 
+    @classmethod
+    def of_documents(cls, file: SourceFile) -> "Discovery":
+        """What a program gave in place of files."""
+        return cls(root=Path.cwd(), shards=(SourceShard(0, (file,)),), skipped=(), duplicates=())
+
+    @property
+    def given(self) -> bool:
+        """Whether a program gave documents in place of files: these are read once, and nobody knows if they are the same."""
+        return any(file.given is not None for file in self.files)
+
 
 def discover(
     inputs: Sequence[str | Path],

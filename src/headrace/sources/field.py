@@ -58,9 +58,9 @@ class Ids:
         """Name an integer that is no id."""
         return "a negative id" if value < 0 else f"an id beyond the vocabulary of {self.vocab_size}"
 
-    def document(self, values: Sequence[int]) -> bytes:
+    def document(self, values: Sequence[int] | NDArray[Any]) -> bytes:
         """One document of checked ids."""
-        return self.documents(np.array(values, np.int64), np.array([len(values)], np.int64))[0]
+        return self.documents(np.asarray(values, np.int64), np.array([len(values)], np.int64))[0]
 
     def documents(self, flat: NDArray[Any], lengths: NDArray[np.int64]) -> list[bytes]:
         """Cut checked ids into documents.

@@ -1,9 +1,11 @@
 """Input files as values, and how their names are read and shown."""
 
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from headrace.sources.items import Items
 
 __all__ = [
     "Compression",
@@ -17,7 +19,8 @@ __all__ = [
     "label",
 ]
 
-Kind = Literal["jsonl", "array", "text", "parquet", "arrow"]
+Kind = Literal["jsonl", "array", "text", "parquet", "arrow", "given"]
+"""`given`: by a program, in place of a file."""
 Compression = Literal["gzip", "zstd", "bz2", "xz"]
 NamedKind = Literal["jsonl", "json", "text", "parquet", "arrow"]
 
@@ -65,6 +68,8 @@ class SourceFile:
     """Where a text file is cut into documents, see `split.check_split`."""
     promise: Promise | None = None
     """Compared with what is read, where a list named the file."""
+    given: Items | None = field(default=None, compare=False, repr=False)
+    """What is read in place of a file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from headrace.sources.documents import BadInput
 from headrace.sources.field import Field, Ids, as_field
 from headrace.sources.utf8 import unmarked_wide_encoding
 
-__all__ = ["ENDS_EARLY", "JSON_DECODER", "LineFault", "LineParser"]
+__all__ = ["ENDS_EARLY", "JSON_DECODER", "LineFault", "LineParser", "without_surrogates"]
 
 ENDS_EARLY = "not JSON, ends early"
 
@@ -49,6 +49,11 @@ def _whole(digits: str) -> int | float:
 
 
 _IDS_DECODER = json.JSONDecoder(parse_int=_whole, parse_constant=_constant)
+
+
+def without_surrogates(text: str) -> str:
+    """Put U+FFFD for each surrogate."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class LineParser:
         except UnicodeEncodeError:
             if not self._replace:
                 return LineFault("lone surrogate"), False
-            return _SURROGATE.sub("\ufffd", text).encode(), True
+            return without_surrogates(text).encode(), True
 
     def _text(self, line: str) -> str | bytes | LineFault:
         try:

@@ -8,6 +8,7 @@ from headrace.sources.arrow import read_arrow
 from headrace.sources.documents import BadInput, DocumentBatch
 from headrace.sources.field import Field
 from headrace.sources.files import SourceShard
+from headrace.sources.given import read_given
 from headrace.sources.jsonl import read_jsonl
 from headrace.sources.parquet import read_parquet
 from headrace.sources.rawfile import Observer
@@ -16,7 +17,7 @@ from headrace.sources.text import read_text
 
 __all__ = ["first_documents", "read_shard"]
 
-_READERS = {"jsonl": read_jsonl, "array": read_array, "parquet": read_parquet, "arrow": read_arrow}
+_READERS = {"jsonl": read_jsonl, "array": read_array, "parquet": read_parquet, "arrow": read_arrow, "given": read_given}
 
 
 def read_shard(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from headrace.documents import Documents
-from headrace.errors import CorruptShardError, FormatError, MissingShardError
+from headrace.errors import FormatError, MissingShardError
 from headrace.in_progress import BUILDING_NAME
 from headrace.manifest import (
     INDEX_NAME,
@@ -24,13 +24,12 @@ from headrace.storage.hdf5_corpus import checked_layout, open_line
 from headrace.storage.loose import entry_of, line_of, made_up_manifest, stat_fingerprint
 from headrace.storage.token_line import Io
 from headrace.storage.versions import read_version
+from headrace.verdicts import Verify, checked_verify, require_ok
 
 if TYPE_CHECKING:
     from headrace.live import LiveCorpus
 
 __all__ = ["Corpus", "MmapTokenStore", "open_corpus", "open_index", "reopen"]
-
-Verify = Literal["full", "quick", "off"]
 
 
 @overload
@@ -86,8 +85,7 @@ def open_corpus(
     path = Path(path)
     if io not in {"mmap", "pread"}:
         raise ValueError(f"io is 'mmap' or 'pread', not {io!r}")
-    if verify not in {"full", "quick", "off"}:
-        raise ValueError(f"verify is 'full', 'quick' or 'off', not {verify!r}")
+    checked_verify(verify)
     # A folder that does not exist may be about to: there a build is expected.
     folder = path.is_dir() or (live and not path.is_file() and path.suffix != ".json")
     place = (path / INDEX_NAME if folder else path).absolute()
@@ -101,7 +99,7 @@ def open_corpus(
             f"{corpus.path}: holds {corpus.dtype}, not {np.dtype(dtype)}; leave dtype out: the file says it"
         )
     if verify == "full":
-        _require_sound(corpus)
+        require_ok(corpus.verify(), where=f"{corpus.path}: ")
     return corpus
 
 
@@ -205,12 +203,6 @@ def _with_vocabulary(
     return replace(manifest, vocab_size=vocab_size)
 
 
-def _require_sound(corpus: Corpus) -> None:
-    problems = [report.fault for report in corpus.verify() if not report.ok]
-    if problems:
-        raise CorruptShardError(f"{corpus.path}: {len(problems)} shards failed verification", problems=problems)
-
-
 class MmapTokenStore(Corpus):
     """Read access to shards by their entries, as `load_index` or `write_corpus` return them.
 
@@ -228,6 +220,7 @@ class MmapTokenStore(Corpus):
     def __init__(self, entries: Sequence[ShardEntry], *, io: Io = "mmap", verify: Verify = "quick") -> None:
         if not entries:
             raise ValueError("wanted at least one shard entry, found none")
+        checked_verify(verify)
         self._entries_given = tuple(entries)
         layouts = [checked_layout(Path(entry.path), entry) for entry in entries]
         dtypes = {layout.dtype for layout in layouts}
@@ -248,7 +241,7 @@ class MmapTokenStore(Corpus):
             reopen=options,
         )
         if verify == "full":
-            _require_sound(self)
+            require_ok(self.verify(), where=f"{self.path}: ")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen_store, (self._entries_given, self._reopen)

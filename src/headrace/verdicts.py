@@ -3,14 +3,25 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from headrace.errors import Problem
+from headrace.errors import CorruptShardError, Problem
 from headrace.events import ShardVerified
 from headrace.manifest import Fingerprint, Manifest
 
-__all__ = ["CorpusReport", "ShardReport", "Status", "report_file", "summary"]
+__all__ = [
+    "CorpusReport",
+    "ShardReport",
+    "Status",
+    "Verify",
+    "checked_verify",
+    "report_file",
+    "require_ok",
+    "summary",
+]
 
+Verify = Literal["full", "quick", "off"]
+"""How a corpus is verified before it is served."""
 Status = Literal["ok", "corrupt", "missing", "unreadable", "growing"]
 
 
@@ -67,6 +78,44 @@ class CorpusReport:
     def reports(self) -> list[ShardReport]:
         """All verdicts."""
         return [*self.shards, *self.others]
+
+
+def checked_verify(verify: Verify) -> Verify:
+    """The argument itself.
+
+    Raises:
+        ValueError: it is none of its type's.
+    """
+    if verify not in get_args(Verify):
+        raise ValueError(f"verify is 'full', 'quick' or 'off', not {verify!r}")
+    return verify
+
+
+def require_ok(
+    shards: Sequence[ShardReport], others: Sequence[ShardReport] = (), *, where: str = "", advice: str = ""
+) -> None:
+    """Refuse what did not pass.
+
+    Args:
+        shards: the verdicts on all shards of a corpus, or some.
+        others: on its other files.
+        where: begins the message.
+        advice: ends it.
+
+    Raises:
+        CorruptShardError: with every problem.
+    """
+    bad = [report for report in (*shards, *others) if not report.ok]
+    if not bad:
+        return
+    count = sum(not report.ok for report in shards)
+    parts = [f"{count} of {len(shards)} shards"] if count else []
+    parts += [report.shard_id for report in others if not report.ok]
+    verb = "are" if count or len(parts) > 1 else "is"
+    raise CorruptShardError(
+        f"{where}{' and '.join(parts)} {verb} not ok{advice}",
+        problems=[problem for report in bad for problem in report.problems or (report.fault,)],
+    )
 
 
 def report_file(path: Path, name: str, problems: Sequence[Problem]) -> ShardReport:

@@ -336,7 +336,7 @@ def test_full_verification_when_opening(folder):
     assert headrace.open(folder)[0] == SHARDS[0][0][0]
     assert MmapTokenStore(entries)[0] == SHARDS[0][0][0]
     for ask in (lambda: headrace.open(folder, verify="full"), lambda: MmapTokenStore(entries, verify="full")):
-        with pytest.raises(CorruptShardError, match="1 shards failed verification"):
+        with pytest.raises(CorruptShardError, match=r"1 of . shards are not ok"):
             ask()
 
 

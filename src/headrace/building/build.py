@@ -18,7 +18,7 @@ from headrace.building.pipeline import DEFAULT_CHUNK_SIZE
 from headrace.building.plan import BuildPlan
 from headrace.building.processes import Workers
 from headrace.building.work import Work
-from headrace.errors import BuildError, CorruptShardError, Problem, TokenizerError
+from headrace.errors import BuildError, Problem, TokenizerError
 from headrace.events import BuildFinished, Notice, Subscriber, ignore
 from headrace.manifest import INDEX_NAME
 from headrace.sources import BadInput, Discovery, Documents, discover
@@ -30,7 +30,8 @@ from headrace.tokenizers.base import BatchTokenizer, TextEncoder
 from headrace.tokenizers.gigatoken import ENCODING_MODULES
 from headrace.tokenizers.load import load_tokenizer, resolve_bos, resolve_boundary
 from headrace.tokenizers.ready import NoTokenizer, ReadyIds
-from headrace.verify import verify_path
+from headrace.verdicts import require_ok
+from headrace.verify import verify_corpus
 
 __all__ = ["build"]
 
@@ -217,7 +218,9 @@ def build(
             _keep(work, error, found, on_event)
             raise
     if validate:
-        _validate(folder.path)
+        verdict = verify_corpus(folder.path)
+        advice = ": they do not read back as written; check the disk"
+        require_ok(verdict.shards, verdict.others, where=f"{folder.path}: ", advice=advice)
     corpus, added, outcomes, resumed = made
     report = closing_report(str(output), corpus, added, outcomes, resumed=resumed, seconds=time.monotonic() - started)
     on_event(report)
@@ -277,13 +280,3 @@ def _tell_notices(found: Discovery, on_event: Subscriber) -> None:
         on_event(Notice(kind="skipped", message=f"{label}: {reason}"))
     for message in found.duplicates:
         on_event(Notice(kind="duplicate", message=message))
-
-
-def _validate(path: Path) -> None:
-    reports = verify_path(path)
-    problems = [report.fault for report in reports if not report.ok]
-    if problems:
-        raise CorruptShardError(
-            f"{path}: {len(problems)} of {len(reports)} shards do not read back as written; check the disk",
-            problems=problems,
-        )

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.terminal import JsonLines, print_error, print_rows, printable, settings, size
-from headrace.errors import CorruptShardError
+from headrace.cli.terminal import JsonLines, print_rows, printable, settings, size
 from headrace.events import ignore
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ def verify(
 ) -> None:
     """Compare every byte of a corpus with shards.json. Exit code 1 if anything is not ok."""
     from headrace.inspection import verify_all  # noqa: PLC0415  # heavy; not for --help
+    from headrace.verdicts import require_ok  # noqa: PLC0415
     from headrace.verify import check_expectation  # noqa: PLC0415
 
     settings.max_reported = max_reported
@@ -55,18 +55,7 @@ def verify(
     report = verify_all(path, quick=quick, workers=workers, expect=expect, on_event=on_event)
     if not json_lines:
         _print_verdicts(report, quick=quick)
-    bad = [one for one in report.reports if not one.ok]
-    if bad:
-        problems = [problem for one in bad for problem in one.problems or (one.fault,)]
-        print_error(CorruptShardError(_verdict(report), problems=problems))
-        raise typer.Exit(1)
-
-
-def _verdict(report: "CorpusReport") -> str:
-    bad = sum(not shard.ok for shard in report.shards)
-    parts = [f"{bad} of {len(report.shards)} shards"] if bad else []
-    parts += [other.shard_id for other in report.others]
-    return f"{' and '.join(parts)} {'are' if bad or len(parts) > 1 else 'is'} not ok"
+    require_ok(report.shards, report.others)
 
 
 def _print_verdicts(report: "CorpusReport", *, quick: bool) -> None:

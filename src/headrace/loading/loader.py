@@ -1,20 +1,18 @@
 """A corpus and a plan together: step -> batch."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from headrace.errors import CorruptShardError, PlanError
+from headrace.errors import PlanError
 from headrace.loading.batch import Batch
 from headrace.sampling import Plan
 from headrace.sampling.checks import checked_int
+from headrace.verdicts import Verify, checked_verify, require_ok
 
-__all__ = ["Loader", "Verify", "WindowBlock", "WindowSource", "verify_store"]
-
-Verify = Literal["full", "quick", "off"]
-"""What a loader asks of its corpus before it serves."""
+__all__ = ["Loader", "WindowBlock", "WindowSource", "verify_store"]
 
 BLOCK_STEPS = 1_024
 """Steps whose starts are worked out together: numpy's cost of a call is paid once for them."""
@@ -169,9 +167,7 @@ def verify_store(store: object, verify: Verify) -> None:
     Raises:
         CorruptShardError, ValueError, TypeError: as there.
     """
-    if verify not in get_args(Verify):
-        raise ValueError(f"verify is 'full', 'quick' or 'off', not {verify!r}")
-    if verify != "full":
+    if checked_verify(verify) != "full":
         return
     method = getattr(store, "verify", None)
     if not callable(method):
@@ -180,7 +176,4 @@ def verify_store(store: object, verify: Verify) -> None:
             "has no verify(): leave it at 'quick'"
         )
     reports: Any = method()
-    bad = [report for report in reports if not report.ok]
-    if bad:
-        problems = [problem for report in bad for problem in report.problems or (report.fault,)]
-        raise CorruptShardError(f"{len(bad)} of {len(reports)} shards failed verification", problems=problems)
+    require_ok(reports)

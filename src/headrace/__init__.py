@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from headrace.errors import HeadraceError
     from headrace.live import LiveCorpus
     from headrace.loading import Batch, Loader, SlidingWindowDataloader
-    from headrace.manifest import Manifest, ShardEntry, load_index
+    from headrace.manifest import Manifest, ShardEntry
     from headrace.sampling import Plan
+    from headrace.shard_paths import load_index
     from headrace.sources import Documents, JSONLSource
     from headrace.storage.hdf5_writer import HDF5ShardWriter
     from headrace.tokenizers.bytes import Tokenizer
@@ -64,7 +65,7 @@ _HOMES = {
     "SlidingWindowDataloader": "headrace.loading",
     "Tokenizer": "headrace.tokenizers.bytes",
     "build": "headrace.building.build",
-    "load_index": "headrace.manifest",
+    "load_index": "headrace.shard_paths",
     "open": "headrace.corpus",
     "pack_documents": "headrace.building.pipeline",
     "validate_corpus": "headrace.verify",

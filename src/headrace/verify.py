@@ -23,8 +23,9 @@ from headrace.errors import (
 )
 from headrace.events import Subscriber, ignore
 from headrace.index_check import check_files, stored_extents
-from headrace.manifest import Manifest, ShardEntry, index_path, is_sha256, locate_shards, read_manifest
+from headrace.manifest import Manifest, ShardEntry, index_path, is_sha256, read_manifest
 from headrace.shard_check import ShardCheck
+from headrace.shard_paths import locate_shards
 from headrace.storage.extents import ShardExtents
 from headrace.storage.loose import entry_of, made_up_manifest
 from headrace.verdicts import CorpusReport, ShardReport, Status, report_file, summary

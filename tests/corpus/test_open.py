@@ -14,7 +14,7 @@ import pytest
 import headrace
 from headrace.corpus import MmapTokenStore
 from headrace.errors import CorruptShardError, FormatError, ManifestError, MissingShardError
-from headrace.manifest import load_index
+from headrace.shard_paths import load_index
 from headrace.storage.hdf5_corpus import SIDECAR
 from headrace.testing.corpora import line_of, random_documents, small_corpus
 

@@ -11,7 +11,8 @@ import pytest
 
 import headrace
 from headrace.errors import CorruptShardError, MissingShardError, UnreadableShardError
-from headrace.manifest import load_index, read_manifest
+from headrace.manifest import read_manifest
+from headrace.shard_paths import load_index
 from headrace.testing.corpora import random_documents, small_corpus
 
 FORMATS = Path(__file__).parent.parent / "data" / "formats"

@@ -11,7 +11,7 @@ import pytest
 
 import headrace
 from headrace.corpus import MmapTokenStore
-from headrace.manifest import load_index
+from headrace.shard_paths import load_index
 from headrace.storage import decoded, pool
 from headrace.storage.hdf5_inspect import inspect_shard
 from headrace.testing.contract import StoreCase, StoreContract

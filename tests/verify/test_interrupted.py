@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.events import ShardVerified
-from headrace.manifest import load_index
+from headrace.shard_paths import load_index
 from headrace.testing.corpora import random_documents, small_corpus
 from headrace.testing.sparse import sparse_corpus
 from headrace.verify import verify_shards

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import headrace
-from headrace.manifest import ShardEntry, checksum_of, load_index
+from headrace.manifest import ShardEntry, checksum_of
+from headrace.shard_paths import load_index
 from headrace.verify import ShardReport, verify_path, verify_shards
 
 CHUNK = 32

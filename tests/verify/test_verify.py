@@ -13,7 +13,8 @@ import pytest
 import headrace
 from headrace.errors import CorruptShardError, FormatError, HeadraceError, MissingShardError
 from headrace.events import ShardVerified
-from headrace.manifest import load_index, read_manifest
+from headrace.manifest import read_manifest
+from headrace.shard_paths import load_index
 from headrace.storage.hdf5_inspect import inspect_shard
 from headrace.testing.corpora import random_documents, small_corpus
 from headrace.verify import validate_corpus, verify_path, verify_shards

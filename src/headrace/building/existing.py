@@ -15,7 +15,8 @@ from headrace.building.work import NEXT, Work
 from headrace.errors import ManifestError, OutputExistsError, Problem
 from headrace.events import Notice, Subscriber
 from headrace.in_progress import JOURNAL
-from headrace.manifest import INDEX_NAME, Manifest, SourceEntry, locate_shards, read_manifest
+from headrace.manifest import INDEX_NAME, Manifest, SourceEntry, read_manifest
+from headrace.shard_paths import locate_shards
 from headrace.sources import Discovery, SourceFile
 from headrace.verify import verify_shards
 

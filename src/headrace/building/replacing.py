@@ -15,7 +15,8 @@ from pathlib import Path
 
 from headrace.building.output import DROPPED
 from headrace.errors import ManifestError, OutputExistsError
-from headrace.manifest import INDEX_NAME, PRIVATE, Manifest, read_manifest, shard_candidates
+from headrace.manifest import INDEX_NAME, PRIVATE, Manifest, read_manifest
+from headrace.shard_paths import shard_candidates
 from headrace.storage.atomic import fresh_name, fsync_folder, write_bytes
 from headrace.storage.versions import VERSIONS
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.errors import CorruptShardError, FormatError, HeadraceError, MissingShardError, Problem
-from headrace.manifest import PRIVATE, Manifest, ShardEntry, file_size, resolve_shards, shard_candidates
+from headrace.manifest import PRIVATE, Manifest, ShardEntry
+from headrace.shard_paths import file_size, resolve_shards, shard_candidates
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.shard_files import HeldFile, Io, RangeReader, ShardFiles

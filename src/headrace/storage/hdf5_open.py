@@ -26,15 +26,14 @@ _LOCKING = (False, None, True, "best-effort")
 """No lock is wanted; the others are for a file that this process holds open already, whose handles must agree."""
 
 
-def open_file(path: Path, *, growing: bool = False, **options: Any) -> Any:
-    """Open a file for reading, without a lock where it can be helped.
+def open_file(path: Path, **options: Any) -> Any:
+    """Open a finished file for reading, without a lock where it can be helped.
 
-    A finished file is opened plain, so that HDF5 itself notices a cut one. Where this process already holds the file
-    open with other flags, those are used.
+    It is opened plain, so that HDF5 itself notices a cut one. Where this process already holds the file open with other
+    flags, those are used. One that is being written is for `headrace.storage.growing`.
 
     Args:
         path: the file.
-        growing: open it although its writer is at work or was killed.
         options: for `h5py.File`.
 
     Returns:
@@ -45,8 +44,7 @@ def open_file(path: Path, *, growing: bool = False, **options: Any) -> Any:
     """
     if path.exists() and not path.is_file():  # HDF5 would wait for the writer of a pipe
         raise UnreadableShardError(f"{path}: is no regular file")
-    swmr = growing
-    flipped = False
+    swmr = False
     attempts = list(_LOCKING)
     while True:
         try:
@@ -55,8 +53,8 @@ def open_file(path: Path, *, growing: bool = False, **options: Any) -> Any:
             raise MissingShardError(f"{path}: no such file") from error
         except OSError as error:
             text = str(error)
-            if "access flag not the same" in text and not flipped:
-                swmr, flipped = not swmr, True
+            if "access flag not the same" in text and not swmr:
+                swmr = True
             elif "flag values don't match" in text and len(attempts) > 1:
                 del attempts[0]
             else:
@@ -64,7 +62,7 @@ def open_file(path: Path, *, growing: bool = False, **options: Any) -> Any:
 
 
 @contextmanager
-def open_shard(path: Path, *, growing: bool = False) -> Generator[Any]:
+def open_shard(path: Path) -> Generator[Any]:
     """`open_file` as a context manager; what h5py raises inside becomes an error that names the file.
 
     Yields:
@@ -73,8 +71,7 @@ def open_shard(path: Path, *, growing: bool = False) -> Generator[Any]:
     Raises:
         MissingShardError, FormatError, CorruptShardError, UnreadableShardError: each naming the file.
     """
-    file = open_file(path, growing=growing)
-    with naming(path), file:
+    with naming(path), open_file(path) as file:
         yield file
 
 

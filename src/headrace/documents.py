@@ -46,6 +46,8 @@ class Location:
     """... the 1-based line of the document in it, and ..."""
     byte: int | None
     """... the byte at which that line (or text file) begins in the decompressed source."""
+    id: str | None = None
+    """What the document's id field held; None where the build kept none."""
 
 
 class Documents(Sequence[NDArray[Any]]):
@@ -145,6 +147,7 @@ class Documents(Sequence[NDArray[Any]]):
             source=columns.files[int(columns.file_indices[local])] if known else None,
             line=entry.row_base + int(columns.rows[local]) + 1 if known else None,
             byte=int(columns.offsets[local]) if known else None,
+            id=columns.id_of(local),
         )
 
     def _require(self) -> None:

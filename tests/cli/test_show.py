@@ -115,3 +115,12 @@ def test_a_corpus_of_the_pipeline(headrace, tmp_path):
     library.ShardedTokenizationPipeline(library.Tokenizer(), tmp_path).write_corpus({"a": ["hello"]})
     ran = headrace("show", tmp_path, "--document", 0)
     assert ran.out == "tokens [0, 6)\n-- document 0 [0, 6)\nhello<|boundary|>\n"
+
+
+def test_the_id_of_a_document(headrace, tmp_path):
+    """Where the build kept one it stands behind the line, and in the JSON."""
+    (tmp_path / "a.jsonl").write_text('{"text": "hi", "uid": 7}\n')
+    assert headrace("build", tmp_path / "a.jsonl", "-o", tmp_path / "c", "--id-field", "uid").code == 0
+    assert "from a.jsonl:1 (byte 0), id 7\n" in headrace("show", tmp_path / "c", "--at", 1).out
+    (piece,) = json.loads(headrace("show", tmp_path / "c", "--at", 1, "--json").out)["pieces"]
+    assert piece["location"]["id"] == "7"

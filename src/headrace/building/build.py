@@ -44,6 +44,7 @@ def build(
     text_field: str = "text",
     ids_field: str | None = None,
     vocab_size: int | None = None,
+    id_field: str | None = None,
     text_split: str = "none",
     format: Literal["auto", "jsonl", "text", "parquet", "arrow"] = "auto",  # noqa: A002  # named as the command's option
     include: Sequence[str] = (),
@@ -86,6 +87,8 @@ def build(
             its list ends with it; and with `bos` the BOS begins it once. What only they make up is empty.
         vocab_size: highest id + 1 of such ids, where the tokenizer that made them is not at hand; the boundary is then
             given as an id. A corpus of them cannot be decoded without naming the tokenizer.
+        id_field: field or column that holds a string or an integer that a document goes by, kept with it for `locate`; a
+            document that has none is bad.
         text_split: where text files are cut into documents: `none` (a file is one), `blank-lines`, `line:TEXT` (lines that
             are this text) or any other text (wherever it stands).
         format: how files are read; `auto` judges each.
@@ -146,7 +149,7 @@ def build(
         raise BuildError("the output is an empty path; wanted a folder")
     if append and overwrite:
         raise BuildError("append adds to a corpus and overwrite replaces it; wanted one of the two")
-    field = Field(text_field) if ids_field is None else Field(ids_field, Ids())
+    field = Field(text_field if ids_field is None else ids_field, None if ids_field is None else Ids(), id_field)
     given = given_documents(inputs)
     if given is not None:
         found = Discovery.of_documents(given_file(given, field, paths=given is inputs))
@@ -184,6 +187,7 @@ def build(
             bos_token_id=bos_id,
             text_field=text_field,
             ids_field=ids_field,
+            id_field=id_field,
             ids=None if ids_field is None else Ids(loaded.vocab_size, boundary_id, bos_id),
             text_split=text_split,
             chunk_tokens=chunk_tokens,

@@ -56,13 +56,17 @@ class ContentOptions:
     max_bad: float = 0.01
     keep_empty: bool = False
     compression: str = "none"
+    id_field: str | None = None
+    """Where documents have ids that are kept."""
     max_documents: int | None = None
     """Of the whole build; each job is told its part."""
 
     @property
     def field(self) -> Field:
         """What is read of each row."""
-        return Field(self.text_field) if self.ids_field is None else Field(self.ids_field, self.ids or Ids())
+        if self.ids_field is None:
+            return Field(self.text_field, id_name=self.id_field)
+        return Field(self.ids_field, self.ids or Ids(), self.id_field)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +162,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
             boundary_token_id=options.boundary_token_id,
             tokenizer_sha256=tokenizer.ref.sha256,
             source_files=labels,
+            document_ids=options.id_field is not None,
             compression=options.compression,
             flush_chunks=flush_chunks,
         )
@@ -244,7 +249,7 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
                 lane.drain()  # for the memory: no tokens of large documents wait
             hooks.at(place_of(batch, job.shard))
             encoded = encoder.encode(batch.texts)
-            lane.call(shards.add, encoded, Origins(batch.rows, batch.offsets, batch.files))
+            lane.call(shards.add, encoded, Origins(batch.rows, batch.offsets, batch.files, batch.ids))
             tally.tokens += len(encoded.tokens)
             tally.cut_tokens += encoded.cut_tokens
         if place := place_after(batch, job.shard):

@@ -141,6 +141,7 @@ def manifest_options(options: ContentOptions) -> dict[str, Any]:
     """The options that decide the content, as `shards.json` keeps them: what came later only where it is used."""
     later: dict[str, Any] = {"text_split": options.text_split} if options.text_split != NO_SPLIT else {}
     later |= {} if options.ids_field is None else {"ids_field": options.ids_field}
+    later |= {} if options.id_field is None else {"id_field": options.id_field}
     later |= {} if options.max_documents is None else {"max_documents": options.max_documents}
     return later | {
         "bos_token_id": options.bos_token_id,

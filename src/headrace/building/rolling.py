@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,11 +43,12 @@ def require_folder(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origins:
-    """Where the documents of a batch come from: three arrays of one length."""
+    """Where the documents of a batch come from: three arrays of one length, and as many ids if documents have some."""
 
     rows: NDArray[np.uint64]
     offsets: NDArray[np.uint64]
     files: NDArray[np.uint32]
+    ids: list[bytes] = field(default_factory=list[bytes])
 
 
 class RollingShards:
@@ -108,6 +109,7 @@ class RollingShards:
                     rows=origins and origins.rows[cut],
                     offsets=origins and origins.offsets[cut],
                     files=origins and origins.files[cut],
+                    ids=origins.ids[cut] if origins else (),
                     checked=True,
                 )
             except HeadraceError:

@@ -38,6 +38,9 @@ def build(
     vocab_size: Annotated[
         int | None, typer.Option(min=1, help="Highest id + 1 of such ids, where there is no tokenizer.")
     ] = None,
+    id_field: Annotated[
+        str | None, typer.Option(help="Field or column of a string or integer to keep with each document.")
+    ] = None,
     text_split: Annotated[
         str,
         typer.Option(
@@ -122,6 +125,7 @@ def build(
             text_field=text_field,
             ids_field=ids_field,
             vocab_size=vocab_size,
+            id_field=id_field,
             text_split=text_split,
             format=format,
             include=include or (),

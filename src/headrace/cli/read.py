@@ -205,6 +205,8 @@ def _print_excerpt(part: "Excerpt", at: int | None) -> None:
             where = f"document {location.document} [{location.start}, {location.stop})"
             if location.source is not None:
                 where += f" from {location.source}:{location.line} (byte {location.byte})"
+            if location.id is not None:
+                where += f", id {location.id}"
         body = piece.text if piece.text is not None else " ".join(map(str, piece.tokens.tolist()))
         end = "<|boundary|>" if piece.boundary else "<|end|>" if piece.ends else ""
         # A document must not steer the terminal; in a pipe it stays as it is.

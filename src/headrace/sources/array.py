@@ -1,7 +1,7 @@
 """JSON files that hold one array: an element a document, found without reading the file whole."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.errors import SourceError
 from headrace.sources.compressed import ByteStream, open_stream
-from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES, FIRST_BLOCK_BYTES, fast_decoder
+from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES, FIRST_BLOCK_BYTES, fast_decoder, fast_id_decoder
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.field import Field
 from headrace.sources.files import SourceFile
@@ -194,6 +194,7 @@ class _Reader:
         self._parser = parser
         self._builder = builder
         self._decode = fast_decoder(parser.field)
+        self._decode_ids = fast_id_decoder(parser.field) if parser.field.id_name else None
         self._row = 0
 
     def add(self, block: list[_Element]) -> None:
@@ -201,11 +202,22 @@ class _Reader:
         self._builder.stream_bytes += sum(len(element.data) + 1 for element in block)
         texts = self._fast_texts(block)
         kept = list(range(len(block)))
+        fast = texts is not None
         if texts is None or (b"" in texts and not self._parser.keep_empty):
             texts, kept = self._careful_texts(block)
         rows = np.array(kept, np.uint64) + np.uint64(self._row)
-        self._builder.add(texts, rows, np.array([block[number].byte for number in kept], np.uint64), self._file_index)
+        offsets = np.array([block[number].byte for number in kept], np.uint64)
+        ids = (
+            self._ids([block[number].data for number in kept], self._decode_ids, fast=fast) if self._decode_ids else ()
+        )
+        self._builder.add(texts, rows, offsets, self._file_index, ids=ids, label=self._label)
         self._row += len(block)
+
+    def _ids(
+        self, elements: list[bytes], decode: Callable[[bytes], list[bytes] | None], *, fast: bool
+    ) -> Sequence[bytes | str]:
+        ids = decode(b"\n".join(elements)) if fast else None
+        return [self._parser.id_of(element) for element in elements] if ids is None else ids
 
     def _fast_texts(self, block: list[_Element]) -> list[bytes] | None:
         """All at once, where each element holds one object: with an object at either end of each, no fewer than these."""

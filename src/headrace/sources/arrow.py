@@ -1,6 +1,6 @@
 """Arrow files and streams: one document a row, the text in one of the columns. Needs the extra `parquet`."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,8 +67,9 @@ def _pieces(raw: RawFile, place: PlacedReads, field: Field, reader: ColumnReader
     with _opened(raw, place) as arrow:
         if fault := column_fault(arrow.schema, field):
             raise raw.damaged(fault)
-        column: int = arrow.schema.get_field_index(field.path[0])
-    with _opened(raw, place, column) as arrow:
+        wanted = {path[0] for path in (field.path, field.id_path) if path}
+        columns = sorted(arrow.schema.get_field_index(name) for name in wanted)
+    with _opened(raw, place, columns) as arrow:
         yield from steps_of(raw, "Arrow data", _steps(arrow, reader))
     follow_to_end(raw)
 
@@ -83,8 +84,8 @@ def _steps(arrow: Any, reader: ColumnReader) -> Iterator[None]:  # noqa: ANN401 
 
 
 @contextmanager
-def _opened(raw: RawFile, place: PlacedReads, column: int | None = None) -> Generator[Any]:
-    """Open a file or stream with pyarrow; with a column, only that one is read."""
+def _opened(raw: RawFile, place: PlacedReads, columns: Sequence[int] | None = None) -> Generator[Any]:
+    """Open a file or stream with pyarrow; with columns, only these are read."""
     pa = load_pyarrow(f"{raw.file.label}: an Arrow file")
     head = raw.read_at(0, len(_FILE_MAGIC))
     stream = head.startswith(_STREAM_MAGIC)
@@ -96,7 +97,7 @@ def _opened(raw: RawFile, place: PlacedReads, column: int | None = None) -> Gene
     place.seek(0)
     with told_as_damage(raw, "Arrow data"):
         open_it = pa.ipc.open_stream if stream else pa.ipc.open_file
-        options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=None if column is None else [column])
+        options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=None if columns is None else [*columns])
         opened = open_it(pa.PythonFile(place, mode="r"), options=options)
     with opened:
         yield opened

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import HeadraceError, MissingExtraError
 from headrace.sources.documents import BadInput, BatchBuilder, Drop
-from headrace.sources.field import Field, Ids
+from headrace.sources.field import Field, Ids, split_field
 from headrace.sources.files import label
 from headrace.sources.rawfile import RawFile
 from headrace.sources.utf8 import first_invalid_utf8
@@ -75,25 +75,49 @@ def column_fault(schema: Any, field: Field) -> str | None:  # noqa: ANN401  # as
     """Say why a schema has no texts, or ids, under a field, or return None where it has."""
     import pyarrow as pa  # noqa: PLC0415  # the caller has a schema of it
 
+    kind = _kind_of(schema, field.name, field.flag)
+    if isinstance(kind, str):
+        return kind
+    value = _stored(kind.value_type) if field.ids is None and pa.types.is_dictionary(kind) else kind
+    if not pa.types.is_null(value) and not (_holds_ids(value) if field.ids else _is_string(value)):
+        return _wrong_kind(field.name, kind, field.wanted, field.flag)
+    if field.id_name is None:
+        return None
+    kind = _kind_of(schema, field.id_name, "--id-field")
+    if isinstance(kind, str):
+        return kind
+    value = _stored(kind.value_type) if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_null(value) or pa.types.is_integer(value) or _is_string(value):
+        return None
+    return _wrong_kind(field.id_name, kind, "strings or integers", "--id-field")
+
+
+def _wrong_kind(name: str, kind: object, wanted: str, flag: str) -> str:
+    return f"the column {label(name)} holds {label(str(kind))[:_MOST_CHARACTERS]}; wanted {wanted} ({flag})"
+
+
+def _kind_of(schema: Any, dotted: str, flag: str) -> Any:  # noqa: ANN401  # as above
+    """The type of a column; a string says why there is none."""
+    import pyarrow as pa  # noqa: PLC0415  # the caller has a schema of it
+
     names: list[str] = schema.names
     kind, above = None, ""
-    for key in field.path:
+    for key in split_field(dotted):
         if names.count(key) > 1:
             return f"{names.count(key)} columns are named {label(above + key)}; wanted one"
         if key not in names:
             shown = ", ".join(label(above + name) for name in names[:_MOST_NAMES])
             more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
             have = f"its columns are {shown}{more}" if names else "it has no columns"
-            return f"no column {label(field.name)}; {have} ({field.flag})"
+            return f"no column {label(dotted)}; {have} ({flag})"
         kind = _stored((schema if kind is None else kind).field(key).type)
         above += f"{key}."
         names = [field.name for field in kind] if pa.types.is_struct(kind) else []
-    assert kind is not None  # noqa: S101  # a field has at least one part
-    value = _stored(kind.value_type) if field.ids is None and pa.types.is_dictionary(kind) else kind
-    if pa.types.is_null(value) or (_holds_ids(value) if field.ids else any(test(value) for test in _strings())):
-        return None
-    found = label(str(kind))[:_MOST_CHARACTERS]
-    return f"the column {label(field.name)} holds {found}; wanted {field.wanted} ({field.flag})"
+    return kind
+
+
+def _is_string(kind: Any) -> bool:  # noqa: ANN401  # as above
+    return any(test(kind) for test in _strings())
 
 
 def _holds_ids(kind: Any) -> bool:  # noqa: ANN401  # as above
@@ -154,6 +178,8 @@ class ColumnReader:
         builder: BatchBuilder,
     ) -> None:
         self.rows = 0
+        self._start = 0
+        self._ids_of_batch: Any = None
         self._label = label
         self._file_index = file_index
         self._field = field
@@ -168,12 +194,9 @@ class ColumnReader:
         Raises:
             pyarrow.ArrowException: its buffers contradict each other.
         """
-        array = batch.column(batch.schema.get_field_index(self._path[0]))
-        for key in self._path[1:]:
-            array = _storage(array)
-            array = array.flatten()[array.type.get_field_index(key)]
-        array = _storage(array)
-        array.validate()
+        array = _column(batch, self._path)
+        self._start = self.rows
+        self._ids_of_batch = _column(batch, self._field.id_path) if self._field.id_name else None
         if self._field.ids is not None:
             for start in range(0, len(array), PIECE_ROWS):
                 self._add_ids(array.slice(start, PIECE_ROWS), self._field.ids)
@@ -206,10 +229,25 @@ class ColumnReader:
 
     def _keep(self, texts: list[bytes], kept: Any, rows: int) -> None:  # noqa: ANN401  # an array
         self._builder.stream_bytes += sum(map(len, texts)) + rows  # a row of no text is no nothing
-        self._builder.add(
-            texts, (kept + self.rows).astype(np.uint64), np.zeros(len(texts), np.uint64), self._file_index
-        )
+        ids: list[bytes | str] = []
+        if self._ids_of_batch is not None:
+            all_ids = self._ids(self._ids_of_batch.slice(self.rows - self._start, rows))
+            ids = [all_ids[row] for row in kept.tolist()]
+        places = (kept + self.rows).astype(np.uint64)
+        nowhere = np.zeros(len(texts), np.uint64)
+        self._builder.add(texts, places, nowhere, self._file_index, ids=ids, label=self._label, placed=False)
         self.rows += rows
+
+    def _ids(self, array: Any) -> list[bytes | str]:  # noqa: ANN401  # as above
+        found = _id_texts(array)
+        name = self._field.id_name
+        ids: list[bytes | str] = []
+        for value in found.texts:
+            if value is None:
+                ids.append(f"{name} is null")
+            else:
+                ids.append(value if found.valid or first_invalid_utf8(value) < 0 else f"invalid UTF-8 in {name}")
+        return ids
 
     def _judged(self, texts: list[bytes | None]) -> tuple[list[bytes | None], Any]:
         good: list[bytes | None] = []
@@ -233,6 +271,25 @@ class ColumnReader:
         if not text and not self._keep_empty:
             return "empty"
         return None if self._replace or first_invalid_utf8(text) < 0 else "invalid UTF-8"
+
+
+def _column(batch: Any, path: Sequence[str]) -> Any:  # noqa: ANN401  # as above
+    array = batch.column(batch.schema.get_field_index(path[0]))
+    for key in path[1:]:
+        array = _storage(array)
+        array = array.flatten()[array.type.get_field_index(key)]
+    array = _storage(array)
+    array.validate()
+    return array
+
+
+def _id_texts(array: Any) -> _Texts:  # noqa: ANN401  # as above
+    import pyarrow as pa  # noqa: PLC0415  # as above
+
+    if pa.types.is_dictionary(array.type):
+        array.validate(full=True)
+        array = _storage(array.dictionary_decode())
+    return _texts(array.cast(pa.string()) if pa.types.is_integer(array.type) else array)
 
 
 def _storage(array: Any) -> Any:  # noqa: ANN401  # as above

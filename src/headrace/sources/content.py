@@ -95,8 +95,9 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, field: Field) 
         kind = _kind(file, named, form)
         if kind == "jsonl" and head.removeprefix(BOM).lstrip().startswith(b"[") and _is_array(file):
             kind = "array"
-        if kind == "text" and field.ids is not None:
-            raise Refusal("a text file, which holds no lists of ids (--ids-field)", foreign=True)
+        if kind == "text" and (field.ids or field.id_name):
+            lacks = "lists of ids (--ids-field)" if field.ids else "field for the id of a document (--id-field)"
+            raise Refusal(f"a text file, which holds no {lacks}", foreign=True)
         if named == "json" and not chosen and form != "text":
             _refuse_without_field(file, kind, field)
     except SourceError as error:

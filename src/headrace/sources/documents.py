@@ -1,6 +1,6 @@
 """What the readers deliver: batches of documents, and a record of every one that was not kept."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -76,6 +76,8 @@ class DocumentBatch:
     what follows it starts at 3. 0 for Parquet."""
     files: NDArray[np.uint32]
     """(len(texts),) Index into the source shard's files."""
+    ids: list[bytes]
+    """UTF-8 of each document's id; empty where none are read."""
     drops: list[Drop]
     consumed: int
     """Bytes on disk read since the last batch."""
@@ -93,6 +95,7 @@ class BatchBuilder:
     """Collects documents of one or more files until a batch is full. Not thread-safe."""
 
     texts: list[bytes] = field(default_factory=list[bytes])
+    ids: list[bytes] = field(default_factory=list[bytes])
     drops: list[Drop] = field(default_factory=list[Drop])
     replaced_texts: list[int] = field(default_factory=list[int])
     stream_bytes: int = 0
@@ -101,12 +104,53 @@ class BatchBuilder:
     _offsets: list[NDArray[np.uint64]] = field(default_factory=list[NDArray[np.uint64]])
     _files: list[NDArray[np.uint32]] = field(default_factory=list[NDArray[np.uint32]])
 
-    def add(self, texts: list[bytes], rows: NDArray[np.uint64], offsets: NDArray[np.uint64], file: int) -> None:
-        """Append documents of one file; `rows` and `offsets` are (len(texts),)."""
+    def add(
+        self,
+        texts: list[bytes],
+        rows: NDArray[np.uint64],
+        offsets: NDArray[np.uint64],
+        file: int,
+        *,
+        ids: Sequence[bytes | str] = (),
+        label: str = "",
+        placed: bool = True,
+    ) -> None:
+        """Append documents of one file.
+
+        Args:
+            texts: of the documents.
+            rows: of each, (len(texts),).
+            offsets: of each, (len(texts),).
+            file: number of the file.
+            ids: of each, where they are read; a string is the reason why there is none, and the document is dropped.
+            label: of the file, for these.
+            placed: whether the offsets mean anything.
+        """
+        faults = {number: reason for number, reason in enumerate(ids) if isinstance(reason, str)}
+        if faults:
+            texts, kept = self._without(texts, faults)
+            found = zip(rows.tolist(), offsets.tolist(), strict=True)
+            self.drops += [
+                Drop(label, row, offset if placed else -1, faults[number])
+                for number, (row, offset) in enumerate(found)
+                if number in faults
+            ]
+            self.drops.sort(key=lambda drop: drop.row)
+            rows, offsets = rows[kept], offsets[kept]
         self.texts += texts
+        self.ids += [found for found in ids if isinstance(found, bytes)]
         self._rows.append(rows)
         self._offsets.append(offsets)
         self._files.append(np.full(len(texts), file, np.uint32))
+
+    def _without(self, texts: list[bytes], faults: Mapping[int, str]) -> tuple[list[bytes], list[int]]:
+        """Return texts that are good, and their numbers; those in which something was replaced keep their mark."""
+        base = len(self.texts)
+        kept = [number for number in range(len(texts)) if number not in faults]
+        marked = {number - base for number in self.replaced_texts if number >= base}
+        self.replaced_texts = [number for number in self.replaced_texts if number < base]
+        self.replaced_texts += [base + place for place, number in enumerate(kept) if number in marked]
+        return [texts[number] for number in kept], kept
 
     def was_replaced(self, ahead: int = 0) -> None:
         """Note that something was replaced in the text that will be the next one but `ahead`."""
@@ -142,10 +186,11 @@ class BatchBuilder:
             rows=np.concatenate([np.empty(0, np.uint64), *self._rows]),
             offsets=np.concatenate([np.empty(0, np.uint64), *self._offsets]),
             files=np.concatenate([np.empty(0, np.uint32), *self._files]),
+            ids=self.ids,
             drops=self.drops,
             consumed=consumed,
             replaced_texts=self.replaced_texts,
         )
-        self.texts, self.drops, self.replaced_texts, self.stream_bytes = [], [], [], 0
+        self.texts, self.ids, self.drops, self.replaced_texts, self.stream_bytes = [], [], [], [], 0
         self._rows, self._offsets, self._files = [], [], []
         return batch

@@ -1,8 +1,8 @@
-"""What is taken out of a row: the text of a document, or its token ids."""
+"""What is taken out of a row: the text of a document or its token ids, and the id that it goes by."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,14 +93,39 @@ class Field:
     """Dotted where it is nested."""
     ids: Ids | None = None
     """Given where it holds token ids, not text."""
+    id_name: str | None = None
+    """Another field, which holds a string or an integer that the document goes by; None if none is kept."""
 
     def __post_init__(self) -> None:
         split_field(self.name)
+        if self.id_name is not None:
+            split_field(self.id_name)
 
     @property
     def path(self) -> tuple[str, ...]:
         """The name, split at its dots."""
         return split_field(self.name)
+
+    @property
+    def id_path(self) -> tuple[str, ...]:
+        """The name of the id's field, split at its dots; empty if none is kept."""
+        return () if self.id_name is None else split_field(self.id_name)
+
+    def id_of(self, row: object) -> bytes | str:
+        """The id in a row as UTF-8, an integer in digits; or why there is none."""
+        value = row
+        for key in self.id_path:
+            if not isinstance(value, Mapping) or key not in value:
+                return f"no field {self.id_name}"
+            value = cast("Mapping[str, object]", value)[key]
+        if isinstance(value, int | np.integer) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str):
+            return f"{self.id_name} is {'null' if value is None else 'neither a string nor an integer'}"
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            return f"lone surrogate in {self.id_name}"
 
     @property
     def flag(self) -> str:

@@ -89,7 +89,8 @@ def given_file(documents: Documents, field: Field, *, paths: bool) -> SourceFile
         SourceError: it is, and must not be.
     """
     name = label(documents.name)
-    items = Items(documents.items, name, field.path[0])
+    columns = dict.fromkeys(path[0] for path in (field.path, field.id_path) if path)
+    items = Items(documents.items, name, list(columns))
     first = None if paths else next(items.look_ahead(1), None)
     if isinstance(first, os.PathLike) or (isinstance(first, str) and first and os.path.lexists(first)):
         raise SourceError(f"the first document is the path of a file, {label(os.fsdecode(first))}; {_HELP}")
@@ -122,6 +123,7 @@ def read_given(
         nonlocal read
         texts: list[bytes] = []
         rows: list[int] = []
+        ids: list[bytes | str] = []
         for row, item in enumerate(items, first):
             text, replaced = reader.text_of(item)
             if isinstance(text, str):
@@ -131,9 +133,12 @@ def read_given(
                 builder.was_replaced(ahead=len(texts))
             texts.append(text)
             rows.append(row)
+            if reader.field.id_name:
+                ids.append(reader.field.id_of(item))
         size = sum(map(len, texts)) + len(items)
         builder.stream_bytes += size
-        builder.add(texts, np.array(rows, np.uint64), np.zeros(len(rows), np.uint64), file_index)
+        places, nowhere = np.array(rows, np.uint64), np.zeros(len(rows), np.uint64)
+        builder.add(texts, places, nowhere, file_index, ids=ids, label=file.label, placed=False)
         read += size
 
     def steps() -> Iterator[None]:
@@ -163,31 +168,31 @@ class _Reader:
     """One item to one document: the rules of JSON lines, for Python's values."""
 
     def __init__(self, field: Field, on_bad_input: BadInput, *, keep_empty: bool) -> None:
-        self._field = field
+        self.field = field
         self._path = field.path
         self._replace = on_bad_input is BadInput.REPLACE
         self._keep_empty = keep_empty
 
     def text_of(self, item: Any) -> tuple[bytes | str, bool]:  # noqa: ANN401  # whatever a program gives
         """Return an item's text or ids, or why there are none; and whether something in it became U+FFFD."""
-        name, value = self._field.name, item
+        name, value = self.field.name, item
         if isinstance(item, Mapping):
             for key in self._path:
                 if not isinstance(value, Mapping) or key not in value:
                     return f"no field {name}", False
                 value = cast("Mapping[str, Any]", value)[key]
-        elif self._field.ids is None and not isinstance(item, str):
+        elif self.field.ids is None and not isinstance(item, str):
             return f"neither a string nor a mapping ({type(item).__name__})", False
         if value is None:
             return f"{name} is null", False
         found, replaced = (
-            self._encoded(value) if self._field.ids is None else (_ids_of(value, name, self._field.ids), False)
+            self._encoded(value) if self.field.ids is None else (_ids_of(value, name, self.field.ids), False)
         )
         return (found, replaced) if found or self._keep_empty else ("empty", False)
 
     def _encoded(self, value: object) -> tuple[bytes | str, bool]:
         if not isinstance(value, str):
-            return f"{self._field.name} is not a string", False
+            return f"{self.field.name} is not a string", False
         try:
             return value.encode(), False
         except UnicodeEncodeError:

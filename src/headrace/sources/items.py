@@ -1,7 +1,7 @@
 """The items of a program's documents, taken once, the first of them looked at beforehand."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
 
@@ -17,14 +17,14 @@ class Items:
     Args:
         items: where they come from.
         name: what they are called where one of them cannot be had.
-        column: the only one that is asked of a data set of columns.
+        columns: the only ones that are asked of a data set that has them all.
     """
 
-    def __init__(self, items: Iterable[Any], name: str, column: str) -> None:
+    def __init__(self, items: Iterable[Any], name: str, columns: Sequence[str]) -> None:
         self._name = name
         self._taken = 0
         self._head: deque[Any] = deque()
-        self._items = _rows(items, column) if _is_data_set(items) else items
+        self._items = _rows(items, columns) if _is_data_set(items) else items
         self._rest: Iterator[Any] | None = None
         self._last: Any = None
 
@@ -77,10 +77,10 @@ def _is_data_set(items: object) -> bool:
     return type(items).__module__.partition(".")[0] == "datasets" and callable(getattr(items, "iter", None))
 
 
-def _rows(items: Any, column: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401  # a data set
+def _rows(items: Any, columns: Sequence[str]) -> Iterator[dict[str, Any]]:  # noqa: ANN401  # a data set
     names = items.column_names  # None where they are not known beforehand
-    if isinstance(names, list) and column in cast("list[str]", names):
-        items = items.select_columns([column])
+    if isinstance(names, list) and set(columns) <= {*cast("list[str]", names)}:
+        items = items.select_columns([*columns])
     for batch in items.iter(batch_size=_ROWS):
         names = [*batch]
         for values in zip(*batch.values(), strict=True):

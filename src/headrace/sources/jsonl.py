@@ -1,6 +1,6 @@
 """JSON lines: one object a line, the text in one of its fields."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.sources.compressed import ByteStream, open_stream
 from headrace.sources.content import inspect_named
-from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES, FIRST_BLOCK_BYTES, fast_decoder
+from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES, FIRST_BLOCK_BYTES, fast_decoder, fast_id_decoder
 from headrace.sources.documents import WHOLE_FILE, BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.field import Field, split_field
 from headrace.sources.files import SourceFile
@@ -135,6 +135,7 @@ class _BlockReader:
         self._parser = parser
         self._builder = builder
         self._decode = fast_decoder(parser.field)
+        self._decode_ids = fast_id_decoder(parser.field) if parser.field.id_name else None
         self._row = 0
         self._offset = 0
         self._given_up = False
@@ -154,6 +155,7 @@ class _BlockReader:
                 self._offset = len(BOM)
         lines = _find_lines(block)
         texts = self._fast_texts(block, lines)
+        all_ids = self._decode_ids(block) if self._decode_ids is not None and texts is not None else None
         if texts is None:
             texts, kept = self._careful_texts(block, lines)
         elif self._parser.keep_empty or b"" not in texts:
@@ -161,9 +163,18 @@ class _BlockReader:
         else:
             texts, kept = self._without_empty(texts, lines)
         rows = (kept + self._row).astype(np.uint64)
-        self._builder.add(texts, rows, (lines.starts[kept] + self._offset).astype(np.uint64), self._file_index)
+        ids = self._ids(block, lines, kept, all_ids) if self._decode_ids is not None else ()
+        offsets = (lines.starts[kept] + self._offset).astype(np.uint64)
+        self._builder.add(texts, rows, offsets, self._file_index, ids=ids, label=self._label)
         self._row += len(lines.starts)
         self._offset += len(block)
+
+    def _ids(
+        self, block: bytes, lines: _Lines, kept: NDArray[np.int64], all_ids: list[bytes] | None
+    ) -> Sequence[bytes | str]:
+        if all_ids is not None:
+            return [all_ids[index] for index in kept.tolist()]
+        return [self._parser.id_of(block[lines.starts[index] : lines.ends[index]]) for index in kept.tolist()]
 
     def _fast_texts(self, block: bytes, lines: _Lines) -> list[bytes] | None:
         """Return one text a line, parsed all at once, or None where that may differ from parsing line by line.

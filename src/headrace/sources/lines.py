@@ -48,6 +48,11 @@ def _whole(digits: str) -> int | float:
     return int(digits) if len(digits) <= _ID_DIGITS else -1 if digits[0] == "-" else 1 << 32
 
 
+def _digits(digits: str) -> str:
+    return "0" if digits == "-0" else digits
+
+
+_ID_DECODER = json.JSONDecoder(parse_int=_digits, parse_constant=_constant)
 _IDS_DECODER = json.JSONDecoder(parse_int=_whole, parse_constant=_constant)
 
 
@@ -97,6 +102,10 @@ class LineParser:
         if not found and not self.keep_empty:
             return LineFault("empty"), False
         return (found, False) if isinstance(found, bytes) else self._encode(found, replaced=replaced)
+
+    def id_of(self, line: bytes) -> bytes | str:
+        """Return the id in a line that `parse` has found a text in, or why there is none."""
+        return self.field.id_of(_decode(line.decode(errors="replace"), _ID_DECODER))
 
     def _encode(self, text: str, *, replaced: bool) -> tuple[bytes | LineFault, bool]:
         try:

@@ -91,9 +91,10 @@ def read_parquet(
 
 
 def _pieces(parquet: Any, field: Field, reader: ColumnReader) -> Iterator[None]:  # noqa: ANN401  # no types
+    columns = [name for name in (field.name, field.id_name) if name is not None]
     for group in range(parquet.metadata.num_row_groups):
         rows = _rows_at_a_time(parquet.metadata.row_group(group), field)
-        for batch in parquet.iter_batches(rows, row_groups=[group], columns=[field.name], use_threads=False):
+        for batch in parquet.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
             yield from reader.pieces(batch)
 
 

@@ -80,6 +80,7 @@ def _cut(batch: DocumentBatch, shard: SourceShard, count: int) -> DocumentBatch:
         rows=batch.rows[:count],
         offsets=batch.offsets[:count],
         files=batch.files[:count],
+        ids=batch.ids[:count],
         drops=[drop for drop in batch.drops if (numbers[drop.path], drop.row) < last],
         replaced_texts=[number for number in batch.replaced_texts if number < count],
     )

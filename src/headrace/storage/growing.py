@@ -16,7 +16,7 @@ from headrace.errors import CorruptShardError, MissingShardError, UnreadableShar
 from headrace.storage.compression import require_filters
 from headrace.storage.hdf5_inspect import DATASET
 from headrace.storage.hdf5_open import naming
-from headrace.storage.hdf5_reader import DocumentColumns
+from headrace.storage.hdf5_reader import ID_COLUMNS, DocumentColumns, checked_ids
 
 __all__ = ["GrowingShard", "HeldShard"]
 
@@ -116,9 +116,9 @@ class GrowingShard:
     def documents(self, count: int, /) -> DocumentColumns:
         """The first `count` documents, which must have been seen: 28 bytes each."""
         with naming(self.path):
-            for column in self._file.columns:
+            for column in (*self._file.columns, *self._file.ids):
                 column.refresh()
-            return _documents(self.path, self._file.columns, self._file.labels, count)
+            return _documents(self.path, self._file.columns, self._file.ids, self._file.labels, count)
 
 
 class HeldShard:
@@ -154,7 +154,7 @@ class HeldShard:
         # Opened anew, for a position of its own; HDF5 itself opens no file without a name.
         with naming(self.path), Path(f"/dev/fd/{self._descriptor}").open("rb") as raw, h5py.File(raw, "r") as file:
             columns = [file[f"documents/{name}"] for name in _COLUMNS]
-            return _documents(self.path, columns, file["documents/files"], count)
+            return _documents(self.path, columns, _id_columns(file), file["documents/files"], count)
 
 
 class _File:
@@ -175,6 +175,7 @@ class _File:
         self.chunk_size = int(tokens.chunks[0])
         self.crc32: Any = file["chunks/crc32"]
         self.columns: list[Any] = [file[f"documents/{name}"] for name in _COLUMNS]
+        self.ids = _id_columns(file)
         self.labels: Any = file["documents/files"]
 
     def counts(self) -> tuple[int, int]:
@@ -226,7 +227,17 @@ def _given_up(path: Path) -> MissingShardError:
     return MissingShardError(f"{path}: is empty: its writer gave it up")
 
 
-def _documents(path: Path, columns: list[Any], labels: Any, count: int) -> DocumentColumns:  # noqa: ANN401  # a data set
+def _id_columns(file: h5py.File) -> list[Any]:
+    return [file[f"documents/{name}"] for name in ID_COLUMNS] if f"documents/{ID_COLUMNS[0]}" in file else []
+
+
+def _documents(
+    path: Path,
+    columns: list[Any],
+    ids: list[Any],
+    labels: Any,  # noqa: ANN401  # a data set
+    count: int,
+) -> DocumentColumns:
     """The first rows of a document index."""
     ends, *origins = (column[:count] for column in columns)
     counts = {len(column) for column in origins}
@@ -235,4 +246,8 @@ def _documents(path: Path, columns: list[Any], labels: Any, count: int) -> Docum
             f"{path}: wanted {count} documents, found {len(ends)} ends and {sorted(counts)} rows of their sources"
         )
     files = tuple(label.decode("utf-8", "surrogateescape") for label in labels[:].tolist())
-    return DocumentColumns(ends, origins[0], origins[1], origins[2], files)
+    id_columns: list[Any] = []
+    if ids:
+        id_ends = ids[0][:count]
+        id_columns = [id_ends, ids[1][: int(id_ends[-1]) if len(id_ends) else 0]]
+    return DocumentColumns(ends, origins[0], origins[1], origins[2], files, *checked_ids(path, id_columns, count))

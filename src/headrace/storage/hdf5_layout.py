@@ -36,6 +36,8 @@ GROWING = b"0" * 64
 """The `sha256` of a shard whose writer has not closed it."""
 DOCUMENTS_CHUNK = 4096
 """Rows a chunk of the document columns."""
+ID_CHUNK = 65536
+"""Bytes a chunk of the documents' ids."""
 CRC_CHUNK = 1024
 """Rows a chunk of `/chunks/crc32`."""
 
@@ -101,6 +103,9 @@ class ShardFile:
     document_count: Scalar
     sha256: Scalar
     documents_sha256: Scalar
+    id_ends: Column | None = None
+    """Where each document has an id, likewise ..."""
+    ids: Column | None = None
 
 
 def create_shard_file(
@@ -114,6 +119,7 @@ def create_shard_file(
     boundary_token_id: int,
     tokenizer_sha256: str,
     source_files: Sequence[str],
+    document_ids: bool = False,
 ) -> ShardFile:
     """Create the file at `path`, which must not exist, with all its objects, and put it into SWMR mode.
 
@@ -127,7 +133,7 @@ def create_shard_file(
         create_attributes(
             file, tokens, boundary_token_id=boundary_token_id, vocab_size=vocab_size, tokenizer_sha256=tokenizer_sha256
         )
-        columns = create_columns(file, source_files)
+        columns = create_columns(file, source_files, document_ids=document_ids)
         file.start()
         shard = ShardFile(
             file=file,
@@ -180,21 +186,24 @@ def create_attributes(
         file.create_attribute(tokens, name, value)
 
 
-def create_columns(file: SwmrFile, source_files: Sequence[str], *, crc_fill: int = 0) -> dict[str, Column]:
+def create_columns(
+    file: SwmrFile, source_files: Sequence[str], *, crc_fill: int = 0, document_ids: bool = False
+) -> dict[str, Column]:
     """Create the document columns and the table of checksums, all empty.
 
     Args:
         file: a new shard.
         source_files: labels of the source files.
         crc_fill: the checksum of chunks that none is written for.
+        document_ids: whether each document has an id.
 
     Returns:
         The columns by their names in `ShardFile`.
     """
 
-    def column(name: str, dtype: str) -> Column:
+    def column(name: str, dtype: str, chunk: int = DOCUMENTS_CHUNK) -> Column:
         name = f"documents/{name}"
-        return Column(file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(DOCUMENTS_CHUNK,)))
+        return Column(file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(chunk,)))
 
     file.create_group("documents")
     table = _file_table(source_files)
@@ -202,7 +211,8 @@ def create_columns(file: SwmrFile, source_files: Sequence[str], *, crc_fill: int
     crc32 = file.create_dataset(
         "chunks/crc32", (0,), "<u4", maxshape=(None,), chunks=(CRC_CHUNK,), fillvalue=crc_fill or None
     )
-    return {
+    ids = {"id_ends": column("id_end", "<u8"), "ids": column("id", "u1", ID_CHUNK)} if document_ids else {}
+    return ids | {
         "ends": column("end", "<u8"),
         "rows": column("source_row", "<u8"),
         "bytes": column("source_byte", "<u8"),

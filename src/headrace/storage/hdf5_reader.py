@@ -1,6 +1,7 @@
 """Reading an HDF5 shard through the library: its document index, and tokens where no map can."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from headrace.storage.hdf5_inspect import DATASET
 from headrace.storage.hdf5_open import naming, open_file, open_shard
 from headrace.storage.incoming import OriginsDigest
 
-__all__ = ["DocumentColumns", "LibraryReader", "read_documents"]
+__all__ = ["ID_COLUMNS", "DocumentColumns", "LibraryReader", "checked_ids", "read_documents"]
 
 _CACHED_CHUNKS = 4
 """Chunks in HDF5's cache of each file, or what fits into ..."""
@@ -36,6 +37,17 @@ class DocumentColumns:
     file_indices: NDArray[np.uint32]
     """... its source's place in `files`."""
     files: tuple[str, ...]
+    id_ends: NDArray[np.uint64] | None = None
+    """Exclusive end of each document's id in `ids`, shape (d,); None where documents have none."""
+    ids: NDArray[np.uint8] | None = None
+    """UTF-8 of all ids, one behind the other."""
+
+    def id_of(self, document: int) -> str | None:
+        """The id of one document; None where they have none."""
+        if self.id_ends is None or self.ids is None:
+            return None
+        start = int(self.id_ends[document - 1]) if document else 0
+        return self.ids[start : int(self.id_ends[document])].tobytes().decode(errors="replace")
 
     @property
     def sources_sha256(self) -> str:
@@ -44,6 +56,8 @@ class DocumentColumns:
             return ""
         digest = OriginsDigest()
         digest.update(self.rows, self.offsets, self.file_indices)
+        if self.id_ends is not None and self.ids is not None:
+            digest.update_ids(self.id_ends, self.ids)
         return digest.hex(self.files)
 
 
@@ -60,6 +74,7 @@ def read_documents(path: Path, document_count: int) -> DocumentColumns:
             raise NoDocumentsError(f"{path}: stores no document index")
         columns = [_column(path, group, name, kind) for name, kind in _COLUMNS]
         labels: list[bytes] = _column(path, group, "files", "S").tolist()
+        ids = tuple(_column(path, group, name, "u") for name in ID_COLUMNS) if ID_COLUMNS[0] in group else ()
     ends, *origins = columns
     counts = {len(column) for column in origins}
     if len(ends) != document_count or counts not in ({0}, {document_count}):
@@ -68,9 +83,27 @@ def read_documents(path: Path, document_count: int) -> DocumentColumns:
             f"{', '.join(str(len(column)) for column in origins)} source rows, bytes and files"
         )
     files = tuple(label.decode("utf-8", "surrogateescape") for label in labels)
-    return DocumentColumns(ends, origins[0], origins[1], origins[2], files)
+    return DocumentColumns(ends, origins[0], origins[1], origins[2], files, *checked_ids(path, ids, document_count))
 
 
+def checked_ids(path: Path, columns: Sequence[NDArray[Any]], count: int) -> Sequence[NDArray[Any]]:
+    """The columns of `count` ids as they are; none where there are none.
+
+    Raises:
+        CorruptShardError: they are no such columns.
+    """
+    if columns:
+        ends, ids = columns
+        last = int(ends[-1]) if len(ends) else 0
+        if len(ends) != count or last != len(ids) or bool((ends[1:] < ends[:-1]).any()):
+            raise CorruptShardError(
+                f"{path}: /documents/id_end does not hold {count} ends of ids, up to {len(ids)} bytes"
+            )
+    return columns
+
+
+ID_COLUMNS = ("id_end", "id")
+"""Those that are there where documents have ids."""
 _COLUMNS = (("end", "u"), ("source_row", "u"), ("source_byte", "u"), ("source_file", "u"))
 """The columns of a document index, and their kinds."""
 

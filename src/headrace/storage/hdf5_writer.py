@@ -17,7 +17,7 @@ from headrace.errors import TokenIdError, WriterError
 from headrace.manifest import ShardEntry, dtype_name_for, is_sha256
 from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder, start_writeback
 from headrace.storage.compression import parse_compression
-from headrace.storage.hdf5_layout import ShardFile, create_shard_file
+from headrace.storage.hdf5_layout import Column, ShardFile, create_shard_file
 from headrace.storage.hdf5_open import system_failure
 from headrace.storage.incoming import Origins, OriginsDigest, PendingDocuments, checked_ends, checked_tokens
 
@@ -52,6 +52,7 @@ class HDF5ShardWriter:
         source_files: labels of the files that documents come from; empty if their origin is not recorded.
         compression: of the tokens: `none`, `gzip` or `zstd`, a level after a colon (`gzip:9`); see `parse_compression`.
         flush_chunks: chunks that are buffered, written and flushed at once, at least 1.
+        document_ids: whether each document has an id, beside its source.
 
     Raises:
         WriterError: (a ValueError) for arguments or calls that would lose or blur documents.
@@ -72,6 +73,7 @@ class HDF5ShardWriter:
         source_files: Sequence[str] = (),
         compression: str = "none",
         flush_chunks: int = 1,
+        document_ids: bool = False,
     ) -> None:
         if dataset_name in _TAKEN_NAMES or "/" in dataset_name or "\0" in dataset_name:
             raise WriterError(f"dataset_name {dataset_name!r}: wanted a plain name other than 'documents' and 'chunks'")
@@ -91,6 +93,9 @@ class HDF5ShardWriter:
         self.boundary_token_id = boundary_token_id
         self.tokenizer_sha256 = tokenizer_sha256
         self.source_files = tuple(source_files)
+        if document_ids and not source_files:
+            raise WriterError("documents have ids beside their sources: document_ids asks for source_files")
+        self.document_ids = document_ids
         self.compression = parse_compression(compression)
 
         self._shard: ShardFile | None = None
@@ -124,6 +129,7 @@ class HDF5ShardWriter:
             boundary_token_id=self.boundary_token_id,
             tokenizer_sha256=self.tokenizer_sha256,
             source_files=self.source_files,
+            document_ids=self.document_ids,
         )
         self._entered = True
         try:
@@ -269,6 +275,7 @@ class HDF5ShardWriter:
         rows: NDArray[Any] | None = None,
         offsets: NDArray[Any] | None = None,
         files: NDArray[Any] | None = None,
+        ids: Sequence[bytes] = (),
         checked: bool = False,
     ) -> None:
         """Append whole documents, boundaries included.
@@ -279,6 +286,7 @@ class HDF5ShardWriter:
             rows: 0-based line of each document in its source, shape (d,). Given iff the writer has `source_files`.
             offsets: byte of each document in the decompressed source, shape (d,).
             files: index of each document's source in `source_files`, shape (d,).
+            ids: of the documents, UTF-8, d of them; given iff the writer has `document_ids`.
             checked: the tokens have this writer's dtype, and are known to be below `vocab_size`: not looked at again.
         """
         self._writing()
@@ -286,21 +294,33 @@ class HDF5ShardWriter:
         if not checked or tokens.dtype != self.dtype:
             tokens = checked_tokens(tokens, self.dtype, self.vocab_size, path=self.path, document=self._documents)
         stops = checked_ends(ends, len(tokens), path=self.path)
-        origins = self._origins(len(stops), rows, offsets, files)
+        origins = self._origins(len(stops), rows, offsets, files, ids)
         if len(stops):
             self._end_at(stops + np.uint64(self._tokens), origins)
             self._append(tokens)
 
     def _origins(
-        self, count: int, rows: ArrayLike | None, offsets: ArrayLike | None, files: ArrayLike | None
+        self,
+        count: int,
+        rows: ArrayLike | None,
+        offsets: ArrayLike | None,
+        files: ArrayLike | None,
+        ids: Sequence[bytes],
     ) -> Origins | None:
+        if len(ids) != (count if self.document_ids else 0):
+            wanted = (
+                f"an id for each of {count} documents" if self.document_ids else "no ids, for it has no document_ids"
+            )
+            raise WriterError(f"{self.path}: this writer takes {wanted}; {len(ids)} are given")
         if not self.source_files:
             if rows is not None or offsets is not None or files is not None:
                 raise WriterError(f"{self.path}: origins are given, but the writer has no source_files to refer to")
             return None
         if rows is None or offsets is None or files is None:
             raise WriterError(f"{self.path}: this writer has source files, so each document needs its source")
-        return Origins.checked(rows, offsets, files, count=count, file_count=len(self.source_files), path=self.path)
+        return Origins.checked(
+            rows, offsets, files, ids, count=count, file_count=len(self.source_files), path=self.path
+        )
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -376,7 +396,17 @@ class HDF5ShardWriter:
             shard.bytes.append(offsets)
             shard.files.append(files)
             self._origins_sha256.update(rows, offsets, files)
+        if shard.id_ends is not None and shard.ids is not None:
+            self._write_ids(shard.id_ends, shard.ids, [name for origin in origins for name in origin.ids])
         return shard.ends.length
+
+    def _write_ids(self, ends: Column, ids: Column, names: list[bytes]) -> None:
+        data = np.frombuffer(b"".join(names), np.uint8)
+        stops = np.cumsum([len(name) for name in names], dtype=np.uint64) + np.uint64(ids.length)
+        for column, values in ((ids, data), (ends, stops)):
+            if len(values):
+                column.append(values)
+        self._origins_sha256.update_ids(stops, data)
 
 
 def _whole_chunk(chunk_size: int, itemsize: int) -> int:

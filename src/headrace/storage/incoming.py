@@ -1,7 +1,7 @@
 """What a shard writer is given, checked before anything is written: nothing is wrapped, nothing is kept by reference."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -72,39 +72,61 @@ def _unsigned(name: str, values: ArrayLike, dtype: type[np.uint64 | np.uint32], 
 class OriginsDigest:
     """SHA-256 over where all documents of a shard come from, as the columns are written.
 
-    Of the SHA-256 of `/documents/source_row`, `source_byte` and `source_file` (32 bytes each), and the labels of
-    `/documents/files`, each with a zero byte behind it.
+    Of the SHA-256 of `/documents/source_row`, `source_byte` and `source_file` (32 bytes each), and if documents have ids
+    that of `id_end` and `id`; and the labels of `/documents/files`, each with a zero byte behind it.
     """
 
     def __init__(self) -> None:
-        self._columns = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
+        self._columns = [hashlib.sha256() for _ in range(3)]
+        self._id_columns: list[Any] = []
 
     def update(self, rows: NDArray[Any], offsets: NDArray[Any], files: NDArray[Any]) -> None:
         """Take the next rows of the three columns."""
         for digest, values, dtype in zip(self._columns, (rows, offsets, files), ("<u8", "<u8", "<u4"), strict=True):
             digest.update(np.ascontiguousarray(values, dtype=dtype).data)
 
+    def update_ids(self, ends: NDArray[Any], ids: NDArray[np.uint8]) -> None:
+        """Take the next rows of the columns of ids, or say by empty ones that there are such columns."""
+        self._id_columns = self._id_columns or [hashlib.sha256(), hashlib.sha256()]
+        for digest, values, dtype in zip(self._id_columns, (ends, ids), ("<u8", "u1"), strict=True):
+            digest.update(np.ascontiguousarray(values, dtype=dtype).data)
+
     def hex(self, labels: Iterable[str]) -> str:
         """The digest of all that was taken, with the labels of the files."""
-        digest = hashlib.sha256(b"".join(column.digest() for column in self._columns))
+        digest = hashlib.sha256(b"".join(column.digest() for column in [*self._columns, *self._id_columns]))
         for label in labels:
             digest.update(label.encode("utf-8", "surrogateescape") + b"\0")
         return digest.hexdigest()
 
 
 class Origins:
-    """Where a run of documents comes from: three arrays of one length."""
+    """Where a run of documents comes from: three arrays of one length; and if documents have ids, as many of these."""
 
-    __slots__ = ("files", "offsets", "rows")
+    __slots__ = ("files", "ids", "offsets", "rows")
 
-    def __init__(self, rows: NDArray[np.uint64], offsets: NDArray[np.uint64], files: NDArray[np.uint32]) -> None:
+    def __init__(
+        self,
+        rows: NDArray[np.uint64],
+        offsets: NDArray[np.uint64],
+        files: NDArray[np.uint32],
+        ids: Sequence[bytes] = (),
+    ) -> None:
         self.rows = rows
         self.offsets = offsets
         self.files = files
+        self.ids = ids
 
     @classmethod
     def checked(
-        cls, rows: ArrayLike, offsets: ArrayLike, files: ArrayLike, *, count: int, file_count: int, path: Path
+        cls,
+        rows: ArrayLike,
+        offsets: ArrayLike,
+        files: ArrayLike,
+        ids: Sequence[bytes] = (),
+        *,
+        count: int,
+        file_count: int,
+        path: Path,
     ) -> Self:
         """Copies of the arrays.
 
@@ -115,6 +137,7 @@ class Origins:
             _unsigned("rows", rows, np.uint64, path),
             _unsigned("offsets", offsets, np.uint64, path),
             _unsigned("files", files, np.uint32, path),
+            tuple(ids),
         )
         if not len(origins.rows) == len(origins.offsets) == len(origins.files) == count:
             raise WriterError(f"{path}: {count} documents need as many rows, offsets and files")
@@ -124,7 +147,7 @@ class Origins:
 
     def cut(self, start: int, stop: int) -> "Origins":
         """Those of documents [start, stop)."""
-        return Origins(self.rows[start:stop], self.offsets[start:stop], self.files[start:stop])
+        return Origins(self.rows[start:stop], self.offsets[start:stop], self.files[start:stop], self.ids[start:stop])
 
 
 class PendingDocuments:

@@ -1,6 +1,8 @@
 """A worker process of a build: `python -P -m headrace.building.worker JOBS RESULTS LIFE MODULE...`.
 
-The first three are inherited descriptors, the others what to import beforehand. Started as a fresh program, not forked, so that no library's threads or locks are copied, and no `__main__` guard is
+The first three are inherited descriptors, the others what to import beforehand.
+
+Started as a fresh program, not forked, so that no library's threads or locks are copied, and no `__main__` guard is
 asked of the user. It ends when the parent does.
 """
 

@@ -2,10 +2,11 @@
 
 import bz2
 import lzma
-import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, cast
+
+from isal import isal_zlib
 
 from headrace.sources.files import Compression, SourceFile
 from headrace.sources.rawfile import READ_BYTES, Observer, RawFile, open_raw
@@ -19,7 +20,8 @@ PIECE_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
 _BZ2_MAGIC = b"BZh"
-_GZIP_FORMAT = zlib.MAX_WBITS | 16
+_GZIP_ERROR = cast("type[Exception]", isal_zlib.error)  # its stub calls it an instance
+_GZIP_FORMAT = isal_zlib.MAX_WBITS | 16
 _XZ_PADDING_UNIT = 4
 
 
@@ -92,14 +94,14 @@ class _Pieces:
 def _gzip_pieces(raw: RawFile) -> Iterator[bytes]:
     data = raw.read(READ_BYTES)
     while data:
-        member = zlib.decompressobj(wbits=_GZIP_FORMAT)
+        member = isal_zlib.decompressobj(wbits=_GZIP_FORMAT)
         while not member.eof:
             data = data or raw.read(READ_BYTES)
             if not data:
                 raise _ends_early(raw, "gzip")
             try:
                 piece = member.decompress(data, PIECE_BYTES)
-            except zlib.error as error:
+            except _GZIP_ERROR as error:
                 raise _damaged(raw, "gzip", error) from error
             data = member.unconsumed_tail
             yield piece

@@ -6,16 +6,16 @@ side, and windows of a chunk that is still there cost half. What other filters h
 
 import os
 import threading
-import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import h5py
 import numpy as np
+from isal import isal_zlib
 from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, UnreadableShardError
@@ -193,12 +193,15 @@ def decoded_chunks(path: Path, dataset: Any) -> DecodedChunks | None:  # noqa: A
     )
 
 
+_GZIP_ERROR = cast("type[Exception]", isal_zlib.error)  # its stub calls it an instance
+
+
 def _decode_gzip(data: bytes, size: int) -> bytes:
-    stream = zlib.decompressobj()
+    stream = isal_zlib.decompressobj()
     try:
         # One byte more than there should be: the checksum at the end is read only by who asks for more.
         decoded = stream.decompress(data, size + 1)
-    except zlib.error as error:
+    except _GZIP_ERROR as error:
         raise ValueError(str(error)) from error
     if not stream.eof:
         raise ValueError("its gzip stream is cut, or too long")

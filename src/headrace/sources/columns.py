@@ -6,21 +6,20 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.errors import HeadraceError, MissingExtraError
 from headrace.sources.documents import BadInput, BatchBuilder, Drop
-from headrace.sources.field import Field, Ids, split_field
+from headrace.sources.field import Field, Ids
 from headrace.sources.files import label
+from headrace.sources.lists import id_faults, lists_of, storage
 from headrace.sources.rawfile import RawFile
+from headrace.sources.schema import MOST_CHARACTERS
 from headrace.sources.utf8 import first_invalid_utf8
 
-__all__ = ["PIECE_ROWS", "ColumnReader", "column_fault", "load_pyarrow", "steps_of", "told_as_damage"]
+__all__ = ["PIECE_ROWS", "ColumnReader", "load_pyarrow", "steps_of", "told_as_damage"]
 
 PIECE_ROWS = 1024
 """Most rows turned into texts at a time: a dictionary may make them a thousand times larger than they are stored."""
-_MOST_NAMES = 20
-_MOST_CHARACTERS = 200
 _END = object()
 _ASKED = re.compile(r"(?<=size )\d+")
 """In pyarrow's message about memory."""
@@ -58,7 +57,7 @@ def told_as_damage(raw: RawFile, what: str) -> Generator[None]:
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raw.check_unchanged()
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        shown = label(lines[0][:_MOST_CHARACTERS].rstrip(". "))
+        shown = label(lines[0][:MOST_CHARACTERS].rstrip(". "))
         raise raw.damaged(f"damaged {what} ({shown}); fetch the file again") from error
 
 
@@ -69,81 +68,6 @@ def steps_of(raw: RawFile, what: str, steps: Iterator[None]) -> Iterator[None]:
             if next(steps, _END) is _END:
                 return
         yield
-
-
-def column_fault(schema: Any, field: Field) -> str | None:  # noqa: ANN401  # as above
-    """Say why a schema has no texts, or ids, under a field, or return None where it has."""
-    import pyarrow as pa  # noqa: PLC0415  # the caller has a schema of it
-
-    kind = _kind_of(schema, field.name, field.flag)
-    if isinstance(kind, str):
-        return kind
-    value = _stored(kind.value_type) if field.ids is None and pa.types.is_dictionary(kind) else kind
-    if not pa.types.is_null(value) and not (_holds_ids(value) if field.ids else _is_string(value)):
-        return _wrong_kind(field.name, kind, field.wanted, field.flag)
-    if field.id_name is None:
-        return None
-    kind = _kind_of(schema, field.id_name, "--id-field")
-    if isinstance(kind, str):
-        return kind
-    value = _stored(kind.value_type) if pa.types.is_dictionary(kind) else kind
-    if pa.types.is_null(value) or pa.types.is_integer(value) or _is_string(value):
-        return None
-    return _wrong_kind(field.id_name, kind, "strings or integers", "--id-field")
-
-
-def _wrong_kind(name: str, kind: object, wanted: str, flag: str) -> str:
-    return f"the column {label(name)} holds {label(str(kind))[:_MOST_CHARACTERS]}; wanted {wanted} ({flag})"
-
-
-def _kind_of(schema: Any, dotted: str, flag: str) -> Any:  # noqa: ANN401  # as above
-    """The type of a column; a string says why there is none."""
-    import pyarrow as pa  # noqa: PLC0415  # the caller has a schema of it
-
-    names: list[str] = schema.names
-    kind, above = None, ""
-    for key in split_field(dotted):
-        if names.count(key) > 1:
-            return f"{names.count(key)} columns are named {label(above + key)}; wanted one"
-        if key not in names:
-            shown = ", ".join(label(above + name) for name in names[:_MOST_NAMES])
-            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-            have = f"its columns are {shown}{more}" if names else "it has no columns"
-            return f"no column {label(dotted)}; {have} ({flag})"
-        kind = _stored((schema if kind is None else kind).field(key).type)
-        above += f"{key}."
-        names = [field.name for field in kind] if pa.types.is_struct(kind) else []
-    return kind
-
-
-def _is_string(kind: Any) -> bool:  # noqa: ANN401  # as above
-    return any(test(kind) for test in _strings())
-
-
-def _holds_ids(kind: Any) -> bool:  # noqa: ANN401  # as above
-    import pyarrow as pa  # noqa: PLC0415  # as above
-
-    types = pa.types
-    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
-    return any(test(kind) for test in lists) and types.is_integer(_stored(kind.value_type))
-
-
-def _strings() -> Sequence[Any]:
-    import pyarrow as pa  # noqa: PLC0415  # as above
-
-    types = pa.types
-    return (
-        *(types.is_string, types.is_large_string, types.is_string_view, types.is_fixed_size_binary),
-        *(types.is_binary, types.is_large_binary, types.is_binary_view),
-    )
-
-
-def _stored(kind: Any) -> Any:  # noqa: ANN401  # as above
-    import pyarrow as pa  # noqa: PLC0415  # as above
-
-    while isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    return kind
 
 
 class _Texts(NamedTuple):
@@ -218,9 +142,9 @@ class ColumnReader:
 
     def _add_ids(self, array: Any, ids: Ids) -> None:  # noqa: ANN401  # as above
         name = self._field.name
-        found = _lists(array)
+        found = lists_of(array)
         texts = ids.documents(found.flat, found.lengths)
-        faults = {row: f"{name} {why}" for row, why in _id_faults(found, ids)}
+        faults = {row: f"{name} {why}" for row, why in id_faults(found, ids)}
         if not self._keep_empty:
             faults = {row: "empty" for row, text in enumerate(texts) if not text} | faults
         self._builder.drops += [Drop(self._label, self.rows + row, -1, faults[row]) for row in sorted(faults)]
@@ -276,9 +200,9 @@ class ColumnReader:
 def _column(batch: Any, path: Sequence[str]) -> Any:  # noqa: ANN401  # as above
     array = batch.column(batch.schema.get_field_index(path[0]))
     for key in path[1:]:
-        array = _storage(array)
+        array = storage(array)
         array = array.flatten()[array.type.get_field_index(key)]
-    array = _storage(array)
+    array = storage(array)
     array.validate()
     return array
 
@@ -288,60 +212,8 @@ def _id_texts(array: Any) -> _Texts:  # noqa: ANN401  # as above
 
     if pa.types.is_dictionary(array.type):
         array.validate(full=True)
-        array = _storage(array.dictionary_decode())
+        array = storage(array.dictionary_decode())
     return _texts(array.cast(pa.string()) if pa.types.is_integer(array.type) else array)
-
-
-def _storage(array: Any) -> Any:  # noqa: ANN401  # as above
-    import pyarrow as pa  # noqa: PLC0415  # as above
-
-    while isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    return array
-
-
-class _Lists(NamedTuple):
-    flat: NDArray[Any]
-    """(n,) The integers of all lists, 0 for null."""
-    lengths: NDArray[np.int64]
-    """(d,) Of each list, 0 for null."""
-    null: NDArray[np.bool_]
-    """(d,) Whether there is no list."""
-    holes: NDArray[np.bool_]
-    """(n,) Whether an integer is null."""
-
-
-def _lists(array: Any) -> _Lists:  # noqa: ANN401  # as above
-    """The lists of an array.
-
-    Raises:
-        pyarrow.ArrowInvalid: its offsets lead out of its data.
-    """
-    import pyarrow as pa  # noqa: PLC0415  # as above
-    from pyarrow import compute  # noqa: PLC0415  # as above
-
-    if pa.types.is_null(array.type):
-        nothing = np.empty(0, np.int64)
-        return _Lists(nothing, np.zeros(len(array), np.int64), np.ones(len(array), np.bool_), nothing.astype(np.bool_))
-    array.validate(full=True)
-    flat = _storage(array.flatten())  # without what lies under null
-    lengths = compute.call_function("list_value_length", [array]).fill_null(0)
-    return _Lists(
-        flat=(flat.fill_null(0) if flat.null_count else flat).to_numpy(zero_copy_only=False),
-        lengths=lengths.to_numpy(zero_copy_only=False).astype(np.int64),
-        null=array.is_null().to_numpy(zero_copy_only=False),
-        holes=flat.is_null().to_numpy(zero_copy_only=False),
-    )
-
-
-def _id_faults(found: _Lists, ids: Ids) -> Iterator[tuple[int, str]]:
-    """Rows that are no lists of ids, and why, as `Ids.fault` says it of the first thing that is none."""
-    yield from ((row, "is null") for row in np.flatnonzero(found.null).tolist())
-    bad = found.holes | (found.flat < 0) | (found.flat >= ids.vocab_size)
-    places = np.flatnonzero(bad)
-    rows, first = np.unique(np.searchsorted(np.cumsum(found.lengths), places, side="right"), return_index=True)
-    for row, place in zip(rows.tolist(), places[first].tolist(), strict=True):
-        yield row, "holds null" if found.holes[place] else f"holds {ids.why_not(int(found.flat[place]))}"
 
 
 def _dictionary(array: Any) -> Any:  # noqa: ANN401  # as above
@@ -350,7 +222,7 @@ def _dictionary(array: Any) -> Any:  # noqa: ANN401  # as above
 
     if not pa.types.is_dictionary(array.type):
         return None
-    values = _as_bytes(_storage(array.dictionary))
+    values = _as_bytes(storage(array.dictionary))
     return values if pa.types.is_null(values.type) else values.cast(pa.large_binary())  # more than 2 GiB once chosen
 
 

@@ -4,12 +4,13 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headrace.sources.columns import PIECE_ROWS, ColumnReader, column_fault, load_pyarrow, steps_of, told_as_damage
+from headrace.sources.columns import PIECE_ROWS, ColumnReader, load_pyarrow, steps_of, told_as_damage
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch
 from headrace.sources.field import Field, as_field
 from headrace.sources.files import SourceFile
 from headrace.sources.random_access import PlacedReads, follow, follow_to_end
 from headrace.sources.rawfile import Observer, RawFile, open_raw
+from headrace.sources.schema import column_fault
 
 __all__ = ["PARQUET_MAGIC", "inspect_parquet", "read_parquet"]
 

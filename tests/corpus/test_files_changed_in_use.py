@@ -1,6 +1,7 @@
 """Files of a corpus that are cut or replaced while it is open."""
 
 import os
+import threading
 from pathlib import Path
 
 import h5py
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 
 import headrace
-from headrace.errors import CorruptShardError, UnreadableShardError
+from headrace.errors import CorruptShardError, MissingShardError, UnreadableShardError
+from headrace.storage.hdf5_inspect import inspect_shard
 from headrace.testing.corpora import line_of, random_documents, small_corpus
 
 SHARDS = random_documents(81, (300, 20))
@@ -65,3 +67,29 @@ def test_a_file_replaced_in_use(folder, io, content):
         corpus[:]
     kept.rename(path)
     np.testing.assert_array_equal(corpus[:], tokens)
+
+
+def test_a_file_that_comes_and_goes_while_its_layout_is_read(folder):
+    """It is read whole, or said to be missing: who follows a build looks again then. It is never called damaged."""
+    path = Path(headrace.open(folder).entries[0].path)
+    wanted, away, done = inspect_shard(path), path.with_name("away"), threading.Event()
+
+    def rename():
+        while not done.is_set():
+            path.rename(away)
+            away.rename(path)
+
+    thread = threading.Thread(target=rename)
+    thread.start()
+    try:
+        missing = 0
+        for _ in range(1500):
+            try:
+                assert inspect_shard(path).sha256 == wanted.sha256
+            except MissingShardError as error:
+                assert str(path) in str(error)  # noqa: PT017  # either is right
+                missing += 1
+    finally:
+        done.set()
+        thread.join()
+    assert missing

@@ -85,6 +85,7 @@ def inspect_shard(path: Path, *, dataset_name: str = DATASET) -> ShardLayout:
         compression = filters_of(dataset)
         dtype = dataset.dtype
         file_size = path.stat().st_size
+        digest_offset = _find(path, sha256.encode()) if is_sha256(sha256) else 0
     stops = np.append(first[1:], np.uint64(token_count))[: len(first)]
     ends = offset + (stops - first) * np.uint64(dtype.itemsize)
     if len(ends) and int(ends.max()) > file_size:
@@ -96,7 +97,7 @@ def inspect_shard(path: Path, *, dataset_name: str = DATASET) -> ShardLayout:
         document_count=None if documents is None else int(documents),
         sha256=sha256,
         documents_sha256=str(attributes.pop("documents_sha256", "")),
-        digest_offset=_find(path, sha256.encode()) if is_sha256(sha256) else 0,
+        digest_offset=digest_offset,
         first=first,
         offset=offset,
         chunk_size=chunk_size,

@@ -2,8 +2,9 @@
 
 import os
 import re
+import stat
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ __all__ = ["naming", "open_file", "open_shard", "system_failure"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _ERRNO = re.compile(r"errno = ([1-9]\d*)")
+_GONE = "can't retrieve stat info", "can't retrieve real path"
+"""What HDF5 says where a file that it has opened has its name no more."""
 _LOCKING = (False, None, True, "best-effort")
 """No lock is wanted; the others are for a file that this process holds open already, whose handles must agree."""
 
@@ -42,7 +45,10 @@ def open_file(path: Path, **options: Any) -> Any:
     Raises:
         MissingShardError, FormatError, CorruptShardError, UnreadableShardError: each naming the file.
     """
-    if path.exists() and not path.is_file():  # HDF5 would wait for the writer of a pipe
+    regular = True
+    with suppress(OSError):  # HDF5 will meet it, too
+        regular = stat.S_ISREG(path.stat().st_mode)
+    if not regular:  # HDF5 would wait for the writer of a pipe
         raise UnreadableShardError(f"{path}: is no regular file")
     swmr = False
     attempts = list(_LOCKING)
@@ -57,6 +63,8 @@ def open_file(path: Path, **options: Any) -> Any:
                 swmr = True
             elif "flag values don't match" in text and len(attempts) > 1:
                 del attempts[0]
+            elif any(words in text for words in _GONE):
+                raise _gone(path) from error
             else:
                 raise _explain(path, error) from error
 
@@ -82,8 +90,14 @@ def naming(path: Path) -> Generator[None]:
         yield
     except HeadraceError:
         raise
+    except FileNotFoundError as error:  # it was there, and is looked up again by its name
+        raise _gone(path) from error
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         raise _damaged(path, error) from error
+
+
+def _gone(path: Path) -> MissingShardError:
+    return MissingShardError(f"{path}: is gone: it was removed or renamed while it was read")
 
 
 def _explain(path: Path, error: OSError) -> HeadraceError:
@@ -91,13 +105,14 @@ def _explain(path: Path, error: OSError) -> HeadraceError:
     text = str(error)
     try:
         with path.open("rb") as file:
-            head = file.read(len(_SIGNATURE))
+            head, length = file.read(len(_SIGNATURE)), os.fstat(file.fileno()).st_size
     except OSError as cause:
-        return UnreadableShardError(f"{path}: cannot be read: {cause.strerror}")
+        gone = isinstance(cause, FileNotFoundError)
+        return _gone(path) if gone else UnreadableShardError(f"{path}: cannot be read: {cause.strerror}")
     if head != _SIGNATURE:
         return FormatError(f"{path}: not an HDF5 file (it begins with {head!r})")
     if "truncated file" in text:
-        return CorruptShardError(f"{path}: is truncated ({path.stat().st_size} bytes); copy it again or rebuild it")
+        return CorruptShardError(f"{path}: is truncated ({length} bytes); copy it again or rebuild it")
     if "already open for write" in text or "SWMR" in text:
         return GrowingShardError(
             f"{path}: its writer never closed it: it is still being written, or was killed; rebuild the shard"

@@ -45,8 +45,10 @@ class BuildStatus:
 
     @property
     def share(self) -> float:
-        """Input read over all input."""
-        return 1.0 if self.state == "done" else min(self.input_bytes / max(self.total_bytes, 1), 1.0)
+        """Input read over all input; 0 where that is not known, as of documents that a program gives."""
+        if self.state == "done":
+            return 1.0
+        return self.input_bytes / self.total_bytes if self.total_bytes else 0.0
 
 
 def build_status(path: str | os.PathLike[str]) -> BuildStatus:

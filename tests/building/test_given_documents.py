@@ -276,6 +276,20 @@ def test_ids_of_a_program(tmp_path):
         assert [document.tolist() for document in corpus.documents] == [[1, 2, 0], [3, 0], [4, 5, 0], [6, 0], [7, 0]]
 
 
+def test_its_status(tmp_path):
+    """How far a build of documents is, is not known; what it has read is."""
+    from headrace.status import build_status
+
+    told = []
+
+    def look(event: Event) -> None:
+        told.extend([build_status(tmp_path / "c")] if isinstance(event, ShardWritten) else [])
+
+    headrace.build(Stream(TEXTS), tmp_path / "c", on_event=look)
+    assert [(status.state, status.share, status.source_shards) for status in told] == [("running", 0.0, 1)]
+    assert build_status(tmp_path / "c").share == 1.0
+
+
 @pytest.mark.extended
 def test_hugging_face_data_sets(of_file, tmp_path):
     """A `Dataset` and an `IterableDataset` are read in blocks, of the one column that is wanted, nested ones included."""

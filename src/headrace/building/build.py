@@ -91,7 +91,7 @@ def build(
             document that has none is bad.
         text_split: where text files are cut into documents: `none` (a file is one), `blank-lines`, `line:TEXT` (lines that
             are this text) or any other text (wherever it stands).
-        format: how files are read; `auto` judges each.
+        format: how files are read; `auto` judges each. This, `include` and `text_split` are of files alone.
         include: patterns that select files in folders.
         boundary: id or vocabulary entry that ends each document; by default the tokenizer's own end-of-text token.
         bos: begin each document with the tokenizer's beginning-of-text token.

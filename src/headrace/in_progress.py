@@ -22,6 +22,8 @@ __all__ = [
     "LOCK",
     "SHARD_NAME",
     "Building",
+    "Finished",
+    "Key",
     "Mode",
     "OpenShard",
     "entries_of",
@@ -40,6 +42,8 @@ JOURNAL = Path(PRIVATE) / "journal.jsonl"
 LOCK = Path(PRIVATE) / "lock"
 """Held (`flock`) by a build while it is at work in the folder."""
 FORMAT_VERSION = 1
+Key = tuple[int, int]
+"""Index of a source shard, and number of the cut of its file: 0 but for the cuts of a file that are read side by side."""
 Mode = Literal["build", "append", "overwrite"]
 
 
@@ -50,14 +54,35 @@ class OpenShard:
     index: int
     """Its source shard."""
     roll: int
-    """Which of that source shard's shards it is, from 0; those before it lie finished under their final names."""
+    """Which of its cut's shards it is, from 0; those before it lie finished under their final names."""
     path: str
     """File name in the folder of the new shards, in SWMR mode; it is renamed when the shard is whole."""
+    cut: int = 0
+    """Cut of the source file that it is of."""
+    row_base: int = 0
+    """See `ShardEntry`; without what is before the first line of the source shard."""
+    first_cut: int = 0
+    """Cut that its source shard begins with."""
+    before: tuple[tuple[int, int, int], ...] = ()
+    """Of each cut of the source shard before this one that has shards: its number, how many they are, and their `row_base`."""
 
     @property
-    def finished(self) -> tuple[str, ...]:
-        """File names of the source shard's finished shards, in order."""
-        return tuple(f"{shard_name(self.index, roll)}.h5" for roll in range(self.roll))
+    def key(self) -> Key:
+        """Of its source shard."""
+        return self.index, self.first_cut
+
+    @property
+    def name(self) -> str:
+        """Its final name."""
+        return f"{shard_name(self.index, self.roll, self.cut)}.h5"
+
+    @property
+    def finished(self) -> tuple[tuple[str, int], ...]:
+        """File name and `row_base` of each of the source shard's finished shards, in order."""
+        cuts = (*self.before, (self.cut, self.roll, self.row_base))
+        return tuple(
+            (f"{shard_name(self.index, roll, cut)}.h5", base) for cut, count, base in cuts for roll in range(count)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +107,8 @@ class Building:
     """Bytes on disk of all inputs."""
     plan: str = ""
     """`plan_digest` of the journal's row: tells this build from another one in its place."""
+    more_cuts: int = 0
+    """Of the source shards, those that have the index of another: the cuts of a file but for its first."""
     input_bytes: int = 0
     """Of them, read so far; as of `updated`, like all counts below."""
     documents: int = 0
@@ -96,7 +123,7 @@ class Building:
     @property
     def stop_index(self) -> int:
         """Index behind the last new source shard."""
-        return self.first_index + self.source_shards
+        return self.first_index + self.source_shards - self.more_cuts
 
     def to_json(self) -> bytes:
         """The file's bytes."""
@@ -117,7 +144,7 @@ class Building:
             known = {field.name for field in fields(cls)}
             values = {key: value for key, value in body.items() if key in known}
             values["tokenizer"] = TokenizerRef(**values["tokenizer"])
-            values["open"] = tuple(OpenShard(**row) for row in values["open"])
+            values["open"] = tuple(map(_open_shard, values["open"]))
             return cls(**values)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, ManifestError):
@@ -125,13 +152,18 @@ class Building:
             raise ManifestError(f"{name}: is damaged ({type(error).__name__}: {error})") from error
 
 
-SHARD_NAME = r"(\d{6,})-\d{4,}-\d{4,}"
-"""Matches the names that `shard_name` gives; its group is the source shard's index."""
+def _open_shard(row: dict[str, Any]) -> OpenShard:
+    before = tuple((int(cut), int(count), int(base)) for cut, count, base in row.pop("before", ()))
+    return OpenShard(**row, before=before)
 
 
-def shard_name(index: int, roll: int) -> str:
-    """Name of the k-th shard of a source shard, known without the other sources' counts: source, cut, roll."""
-    return f"{index:06d}-0000-{roll:04d}"
+SHARD_NAME = r"(\d{6,})-(\d{4,})-\d{4,}"
+"""Matches the names that `shard_name` gives; its groups are the source shard's index and the cut."""
+
+
+def shard_name(index: int, roll: int, cut: int = 0) -> str:
+    """Name of the k-th shard of a cut, known without the other sources' and cuts' counts: source, cut, roll."""
+    return f"{index:06d}-{cut:04d}-{roll:04d}"
 
 
 def read_building(folder: Path) -> Building | None:
@@ -191,17 +223,33 @@ def read_plans(path: Path) -> frozenset[str]:
     return frozenset(plan_digest(row) for kind, row in journal_rows(path) if kind == "plan" and isinstance(row, dict))
 
 
-def read_finished(path: Path) -> dict[int, tuple[ShardEntry, ...]]:
-    """The shards of each finished source shard by its index, `global_start` 0; paths are relative to the new shards' folder.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A source shard that is whole on disk."""
+
+    entries: tuple[ShardEntry, ...]
+    """`global_start` is 0, `row_base` as the source shard's reader counts, paths relative to the new shards' folder."""
+    cuts: int
+    """How many cuts its file has that are read side by side."""
+    rows: int
+    """Lines by which those of the cuts that follow come later in the file than their readers count."""
+
+
+def read_finished(path: Path) -> dict[Key, Finished]:
+    """The finished source shards.
 
     Raises:
         ManifestError: an entry makes no sense.
     """
-    found: dict[int, tuple[ShardEntry, ...]] = {}
+    found: dict[Key, Finished] = {}
     try:
         for kind, value in journal_rows(path):
             if kind == "finished":
-                found[value["index"]] = entries_of(value["entries"], name=str(path))
+                found[value["index"], value.get("cut", 0)] = Finished(
+                    entries=entries_of(value["entries"], name=str(path)),
+                    cuts=value.get("cuts", 1),
+                    rows=value.get("rows", 0),
+                )
     except (KeyError, TypeError) as error:
         raise ManifestError(f"{path}: is damaged ({type(error).__name__}: {error})") from error
     return found

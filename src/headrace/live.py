@@ -239,7 +239,8 @@ class _Follower:
         if building.mode == "overwrite":
             return not (self._index.parent / building.folder).is_dir()
         finished = self._maker.finished(building)
-        made = [entry.sha256 for index in sorted(finished) if index < building.stop_index for entry in finished[index]]
+        keys = [key for key in sorted(finished) if key[0] < building.stop_index]
+        made = [entry.sha256 for key in keys for entry in finished[key].entries]
         return made == [entry.sha256 for entry in read_manifest(self._index).shards]
 
     def _is_still_there(self, building: Building) -> bool:

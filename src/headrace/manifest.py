@@ -22,6 +22,7 @@ __all__ = [
     "MAX_UINT16_VOCAB",
     "PRIVATE",
     "Append",
+    "CutEntry",
     "Fingerprint",
     "Manifest",
     "ShardEntry",
@@ -100,6 +101,18 @@ class ShardEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CutEntry:
+    """A part of a large input file, which was read by itself."""
+
+    start: int
+    """Bytes of the file: first, and ..."""
+    stop: int
+    """... after the last."""
+    sha256: str
+    """Of these bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEntry:
     """One input file of a build."""
 
@@ -108,11 +121,26 @@ class SourceEntry:
     size: int
     """Bytes on disk."""
     sha256: str
-    """SHA-256 of the file as it lies on disk; empty where it was not read to its end, for no more documents were wanted."""
+    """SHA-256 of the file as it lies on disk; empty where `cuts` have theirs, or it was not read to its end, for no more
+    documents were wanted."""
     documents: int
     """Documents kept."""
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
     """Documents not kept, by reason."""
+    cuts: tuple[CutEntry, ...] = ()
+    """Of a file that was read in several places at once: they cover what was read of it to the end, in order."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the file was read to its end."""
+        return bool(self.sha256) or (bool(self.cuts) and self.cuts[-1].stop == self.size)
+
+    def row(self) -> dict[str, Any]:
+        """As it stands in `shards.json`."""
+        row = {**asdict(self), "dropped": dict(self.dropped)}
+        if not self.cuts:
+            del row["cuts"]
+        return row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +232,7 @@ class Manifest:
             "boundary_token_id": self.boundary_token_id,
             "tokenizer": None if self.tokenizer is None else asdict(self.tokenizer),
             "options": dict(self.options),
-            "sources": [{**asdict(source), "dropped": dict(source.dropped)} for source in self.sources],
+            "sources": [source.row() for source in self.sources],
             "total_tokens": self.total_tokens,
             "total_documents": self.total_documents,
             "shards": [asdict(shard) for shard in self.shards],

@@ -9,6 +9,7 @@ from headrace.manifest import (
     FORMAT_VERSION,
     NO_HASH,
     Append,
+    CutEntry,
     Manifest,
     ShardEntry,
     SourceEntry,
@@ -148,19 +149,48 @@ class ManifestChecker:
             if not isinstance(row, dict):
                 self._problem(place[:-1], f"wanted an object, found {type(row).__name__}")
                 continue
-            row = cast("dict[str, Any]", row)
-            dropped = row.get("dropped", {})
-            if not isinstance(dropped, dict) or not all(
-                type(count) is int for count in cast("dict[str, Any]", dropped).values()
+            known = len(self.problems)
+            source = self.source(cast("dict[str, Any]", row), place)
+            if len(self.problems) > known:
+                yield source
+                continue
+            stops = [0, *(cut.stop for cut in source.cuts)]
+            if [cut.start for cut in source.cuts] != stops[:-1] or [*stops, source.size] != sorted(
+                [*stops, source.size]
             ):
-                self._problem(f"{place}dropped", "wanted an object of counts")
-                dropped = {}
-            yield SourceEntry(
-                path=self._text(row, "path", place),
-                size=self._integer(row, "size", place),
-                sha256=self._sha(row, "sha256", place, default="" if row.get("sha256") == "" else None),
-                documents=self._integer(row, "documents", place),
-                dropped=cast("dict[str, int]", dropped),
+                self._problem(f"{place}cuts", f"wanted parts of the {source.size} bytes, one behind the other from 0")
+            yield source
+
+    def source(self, row: Mapping[str, Any], place: str, *, part: bool = False) -> SourceEntry:
+        """One entry of the list of sources, or a part of one, which may have no hash."""
+        dropped = row.get("dropped", {})
+        if not isinstance(dropped, dict) or not all(
+            type(count) is int for count in cast("dict[str, Any]", dropped).values()
+        ):
+            self._problem(f"{place}dropped", "wanted an object of counts")
+            dropped = {}
+        return SourceEntry(
+            path=self._text(row, "path", place),
+            size=self._integer(row, "size", place),
+            sha256=self._sha(row, "sha256", place, default="" if part or row.get("sha256") == "" else None),
+            documents=self._integer(row, "documents", place),
+            dropped=cast("dict[str, int]", dropped),
+            cuts=tuple(self._cuts(row.get("cuts", []), f"{place}cuts")),
+        )
+
+    def _cuts(self, rows: object, place: str) -> Iterator[CutEntry]:
+        if not isinstance(rows, list):
+            self._problem(place, f"wanted a list, found {type(rows).__name__}")
+            return
+        for number, row in enumerate(cast("list[Any]", rows)):
+            if not isinstance(row, dict):
+                self._problem(f"{place}[{number}]", f"wanted an object, found {type(row).__name__}")
+                continue
+            row = cast("dict[str, Any]", row)
+            yield CutEntry(
+                start=self._integer(row, "start", f"{place}[{number}]."),
+                stop=self._integer(row, "stop", f"{place}[{number}]."),
+                sha256=self._sha(row, "sha256", f"{place}[{number}]."),
             )
 
     def _appends(self, rows: object) -> Iterator[Append]:

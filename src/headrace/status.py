@@ -85,7 +85,7 @@ def _unfinished(folder: Path, building: Building, manifest: Manifest | None, sta
         path=str(folder),
         state=state,
         mode=building.mode,
-        finished=sum(building.first_index <= index < building.stop_index for index in finished),
+        finished=sum(building.first_index <= index < building.stop_index for index, _ in finished),
         source_shards=building.source_shards,
         input_bytes=building.input_bytes,
         total_bytes=building.total_bytes,

@@ -29,6 +29,7 @@ from typing import IO, Any, Self
 import h5py  # numpy comes with it
 
 import headrace
+from headrace.building import build as command
 from headrace.building import making as build_module
 from headrace.storage import swmr
 from headrace.storage.hdf5_layout import Column, Scalar
@@ -77,8 +78,8 @@ class Builder:
             inputs: of the build, like ...
             output: ... this, and ...
             options: ... these.
-            more: `fault` is where to die. `links`, if false, makes the file system one without hard links. `warm` is no build,
-                but a first one, so that no later one imports anything.
+            more: `fault` is where to die. `links`, if false, makes the file system one without hard links. `cut_bytes` is where
+                files are cut. `warm` is no build, but a first one, so that no later one imports anything.
 
         Returns:
             `ended`: `killed`, `done`, the name of the error, or a traceback. If done, `report`, `points`, the calls that were
@@ -262,6 +263,7 @@ def build(asked: dict[str, Any]) -> dict[str, Any]:
     fault.watch(asked["output"])
     if not asked.get("links", True):
         os.link = no_link
+    command.CUT_BYTES = asked.get("cut_bytes") or command.CUT_BYTES
     arm(fault)
     answer: dict[str, Any] = {"ended": "done", "points": fault.reached, "missed": fault.missed}
     try:

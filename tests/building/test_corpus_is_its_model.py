@@ -214,4 +214,4 @@ def test_a_job_can_run_alone(tmp_path, write_jsonl):
     outcome = run_job(job, headrace.Tokenizer())
     assert [entry.token_count for entry in outcome.entries] == [5]
     assert (outcome.documents_in, outcome.drops) == (3, ())
-    assert drop_log(job.output, job.shard.index).exists()
+    assert drop_log(job.output, job.shard.key).exists()

@@ -38,8 +38,18 @@ def files(output: Path) -> dict[str, str]:
 class Case:
     """A build and its moments."""
 
-    def __init__(self, builder: Any, folder: Path, mode: str, compression: str, links: bool = True) -> None:
+    def __init__(
+        self,
+        builder: Any,
+        folder: Path,
+        mode: str,
+        compression: str = "none",
+        *,
+        links: bool = True,
+        cut_bytes: int | None = None,
+    ) -> None:
         self.builder = builder
+        self.cut_bytes = cut_bytes
         self.folder = folder
         self.inputs = write(folder / "in", "wheel")
         self.options = {**OPTIONS, "compression": compression, **({} if mode == "build" else {mode: True})}
@@ -57,7 +67,7 @@ class Case:
 
     def ask(self, output: Path, **more: Any) -> dict[str, Any]:
         """Have it built there."""
-        return self.builder.ask(self.inputs, output, self.options, links=self.links, **more)
+        return self.builder.ask(self.inputs, output, self.options, links=self.links, cut_bytes=self.cut_bytes, **more)
 
     def place(self, name: str) -> Path:
         """A folder in which the build may begin."""
@@ -101,6 +111,11 @@ def some_of_hdf5(points: list[str]) -> list[tuple[int, str]]:
     return [chosen[0], *(moment for moment in chosen if points[moment[0]].startswith(HDF5)), (len(points) - 1, "after")]
 
 
+def some_of_publishing(points: list[str]) -> list[tuple[int, str]]:
+    """The last fourteen in one of the ways, and some before."""
+    return [*each(points)[:-14:90], *each(points)[-14:]]
+
+
 def each(points: list[str]) -> list[tuple[int, str]]:
     """All of them in one of the ways."""
     return [(index, WHENS[index % 3]) for index in range(len(points))]
@@ -140,10 +155,21 @@ def test_a_build_killed_at_some_writes(builder, tmp_path, compression, moments):
 )
 def test_killed_at_every_write(builder, tmp_path, mode, compression, links):
     """All writes, before, within or after each."""
-    case = Case(builder, tmp_path, mode, compression, links)
+    case = Case(builder, tmp_path, mode, compression, links=links)
     if mode == "overwrite":
         assert {*DYING["POINTS"]} - {*case.points} == ({"shutil.copyfile"} if links else set())
     die_at(each, case)
+
+
+@pytest.mark.parametrize(
+    "moments", [some_of_publishing, pytest.param(each, marks=pytest.mark.extended)], ids=["publishing", "each"]
+)
+def test_a_build_of_cut_files_killed(builder, tmp_path, moments):
+    """Every line a cut of its own, or a part of one; the list of what was dropped is given its lines at the end."""
+    case = Case(builder, tmp_path, "build", cut_bytes=13)
+    log = case.folder / "whole" / ".headrace" / "dropped" / "000001-0001.jsonl"
+    assert [json.loads(line)["line"] for line in log.read_text().splitlines()] == [2]
+    die_at(moments, case)
 
 
 @pytest.mark.soak

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 import headrace
+from headrace.building import build as build_module
 from headrace.building.engine import Listener, PoolEngine
 from headrace.building.job import ContentOptions, Hooks, ShardJob, run_job
 from headrace.errors import BuildError, TokenizerError
+from headrace.events import Notice
 from headrace.sources import discover, read_shard
 from headrace.tokenizers.bytes import Tokenizer
 
@@ -156,6 +158,31 @@ def test_dying_twice_in_two_places(sources, batches, mortal, tmp_path):
     assert f"b.jsonl, {last}. If" in str(caught.value)
 
 
+def test_dying_in_a_cut(sources, mortal, published, tmp_path, monkeypatch):
+    """It costs the cut: the shards of others stay; the place is told by the lines of the file."""
+    monkeypatch.setattr(build_module, "CUT_BYTES", 2000 * LINE + 5)
+    data = (sources / "b.jsonl").read_bytes()
+    word = data[: data.index(b"word-b")].count(b"\n") + 1
+    cut = word // 2000
+    first, last = 2000 * cut + 2, 2000 * (cut + 1) + 1
+    headrace.build(sources / "b.jsonl", tmp_path / "whole", **OPTIONS)
+    (tmp_path / "deaths").mkdir()
+    told: list[str] = []
+    tokenizer = mortal({b"word-b": tmp_path / "c" / "000000-0000-0000.h5"}, once=tmp_path / "deaths")
+    headrace.build(
+        sources / "b.jsonl",
+        tmp_path / "c",
+        tokenizer=tokenizer,
+        on_event=lambda event: told.append(event.message) if isinstance(event, Notice) else None,
+        **OPTIONS,
+    )
+    place = f"b.jsonl, lines {first:,} to {last:,}"
+    assert told == [f"a worker died (signal 9: Killed) while it read {place}; that source is begun once more"]
+    assert published(tmp_path / "c") == published(tmp_path / "whole")
+    with pytest.raises(BuildError, match=rf"died twice .* while it read {place}\. If"):
+        headrace.build(sources / "b.jsonl", tmp_path / "d", tokenizer=mortal({b"word-b": None}), **OPTIONS)
+
+
 def test_what_is_told_of_a_death(sources, batches, mortal, tmp_path):
     """The engine tells of the new attempt, whose counts and shards begin anew; the dead one's shards are gone by then."""
     (tmp_path / "deaths").mkdir()
@@ -178,7 +205,7 @@ def test_what_is_told_of_a_death(sources, batches, mortal, tmp_path):
         Listener(
             progress=lambda _, counts: told.append(counts[1]),
             outcome=lambda outcome: told.append([entry.path for entry in outcome.entries]),
-            opened=lambda index, roll, _: told.append((index, roll)),
+            opened=lambda shard: told.append((shard.index, shard.roll)),
             retry=retry,
         ),
     )
@@ -230,7 +257,7 @@ def test_where_a_job_says_it_is(batches, tmp_path):
     told: list[list[str]] = []
     for job in _jobs(folder, tmp_path):
         told.append([])
-        run_job(job, Tokenizer(), Hooks(at=told[-1].append))
+        run_job(job, Tokenizer(), Hooks(at=lambda place: told[-1].append(place.told(0))))
     assert told == [
         [
             "the beginning of a.jsonl",

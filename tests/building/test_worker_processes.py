@@ -244,22 +244,21 @@ def test_shards_that_are_begun_are_told(sources, tmp_path, engine: Engine):
     found = discover([str(sources)])
     options = ContentOptions(boundary_token_id=0, shard_tokens=2_000_000)
     jobs = [ShardJob(shard=shard, source=shard.index, options=options, output=tmp_path) for shard in found.shards]
-    told: dict[int, list[tuple[int, Path]]] = {0: [], 1: []}
+    told: dict[int, list[object]] = {0: [], 1: []}
     done: dict[int, list[str]] = {}
     engine.run(
         jobs,
         Listener(
             outcome=lambda outcome: done.update({outcome.index: [entry.path for entry in outcome.entries]}),
-            opened=lambda index, *shard: (
-                told[index].append(shard) if index not in done else pytest.fail("told too late")
+            opened=lambda shard: (
+                told[shard.index].append(shard) if shard.index not in done else pytest.fail("told too late")
             ),
         ),
     )
     for index, paths in done.items():
-        assert [roll for roll, _ in told[index]] == [0, 1, 2]
+        assert [shard.roll for shard in told[index]] == [0, 1, 2]
         assert paths == [f"{index:06d}-0000-{roll:04d}.h5" for roll in range(3)]
-        assert all(grew.name.startswith(f".{path}.") for path, (_, grew) in zip(paths, told[index], strict=True))
-        assert {grew.parent for _, grew in told[index]} == {tmp_path}
+        assert all(shard.path.startswith(f".{path}.") for path, shard in zip(paths, told[index], strict=True))
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,9 @@ def body():
         "tokenizer": {"kind": "bytes", "name": "bytes", "sha256": "ef" * 32, "vocab_size": 257},
         "options": {},
         "sources": [
-            {"path": name, "size": 1, "sha256": "12" * 32, "documents": 3, "dropped": {}} for name in ("a", "b")
+            *({"path": name, "size": 1, "sha256": "12" * 32, "documents": 3, "dropped": {}} for name in ("a", "b")),
+            {"path": "c", "size": 10, "sha256": "", "documents": 0, "dropped": {}}
+            | {"cuts": [{"start": start, "stop": stop, "sha256": "34" * 32} for start, stop in ((0, 4), (4, 10))]},
         ],
         "total_tokens": 30,
         "total_documents": 6,
@@ -142,6 +144,13 @@ FAULTS = [
     (("sources", 1), "b", "sources[1]"),
     (("sources", 1, "size"), -1, "sources[1].size"),
     (("sources", 0, "dropped"), {"empty": "3"}, "sources[0].dropped"),
+    (("sources", 0, "cuts"), {}, "sources[0].cuts"),
+    (("sources", 2, "cuts"), [1], "sources[2].cuts[0]"),
+    (("sources", 2, "cuts", 1, "start"), "4", "sources[2].cuts[1].start"),
+    (("sources", 2, "cuts", 1, "start"), 5, "sources[2].cuts"),
+    (("sources", 2, "cuts", 1, "stop"), 11, "sources[2].cuts"),
+    (("sources", 2, "cuts", 0, "start"), 1, "sources[2].cuts"),
+    (("sources", 2, "cuts", 0, "sha256"), "", "sources[2].cuts[0].sha256"),
     (("total_tokens",), 31, "total_tokens"),
     (("total_tokens",), None, "total_tokens"),
     (("total_documents",), 5, "total_documents"),
@@ -162,7 +171,7 @@ FAULTS = [
     (("shards", 1, "sha256"), None, "shards[1].sha256"),
     (("shards", 1, "documents_sha256"), "", "shards[1].documents_sha256"),
     (("shards", 2, "global_start"), 21, "shards[2].global_start"),
-    (("shards", 2, "source"), 2, "shards[2].source"),
+    (("shards", 2, "source"), 3, "shards[2].source"),
     (("shards", 2, "row_base"), -1, "shards[2].row_base"),
 ]
 

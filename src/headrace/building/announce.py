@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.in_progress import BUILDING_NAME, Building, OpenShard
+from headrace.in_progress import BUILDING_NAME, Building, Key, OpenShard
 from headrace.storage.atomic import fresh_name
 
 __all__ = ["Announcer"]
@@ -26,18 +26,18 @@ class Announcer:
         self._path = folder / BUILDING_NAME
         self._base = building
         self._building = building
-        self._open: dict[int, OpenShard] = {}
+        self._open: dict[Key, OpenShard] = {}
         self._written = 0.0
         self._write()
 
-    def opened(self, index: int, roll: int, path: Path) -> None:
-        """A shard is being written at `path`."""
-        self._open[index] = OpenShard(index=index, roll=roll, path=path.name)
+    def opened(self, shard: OpenShard) -> None:
+        """A shard is being written."""
+        self._open[shard.key] = shard
         self._write()
 
-    def finished(self, index: int) -> None:
+    def finished(self, key: Key) -> None:
         """All shards of a source shard are in the journal."""
-        self._open.pop(index, None)
+        self._open.pop(key, None)
         self._write()
 
     def progress(self, input_bytes: int, documents: int, tokens: int, seconds: float) -> None:
@@ -60,7 +60,7 @@ class Announcer:
             self._write()
 
     def _write(self) -> None:
-        shards = tuple(self._open[index] for index in sorted(self._open))
+        shards = tuple(self._open[key] for key in sorted(self._open))
         self._building = replace(self._building, open=shards, updated=time.time())
         fresh = fresh_name(self._path)
         try:

@@ -23,6 +23,7 @@ from headrace.events import BuildFinished, Notice, Subscriber, ignore
 from headrace.manifest import INDEX_NAME
 from headrace.sources import BadInput, Discovery, Documents, discover
 from headrace.sources.field import Field, Ids
+from headrace.sources.files import CUT_BYTES
 from headrace.sources.given import given_documents, given_file
 from headrace.sources.rawfile import DamagedFileError
 from headrace.storage.compression import parse_compression
@@ -162,6 +163,7 @@ def build(
             text_field=field,
             text_split=text_split,
             allow_duplicates=allow_duplicates,
+            cut_bytes=CUT_BYTES,
         )
     _tell_notices(found, on_event)
     existing: Existing = "append" if append else "overwrite" if overwrite else "resume"
@@ -198,6 +200,7 @@ def build(
             on_bad_input=BadInput(on_bad_input).value,
             max_bad=max_bad,
             keep_empty=keep_empty,
+            cut_bytes=CUT_BYTES,
         )
         command = BuildPlan.of("build", "", found, options, loaded.ref)
         work, plan = prepare(

@@ -35,6 +35,7 @@ def sample_texts(shards: Sequence[SourceShard], text_field: str | Field) -> Iter
     field = as_field(text_field)
     if field.ids is not None:
         return
+    shards = [shard for shard in shards if shard.key[1] == 0]  # files are read from their start
     count = min(len(shards), _SAMPLED_SOURCES)
     for number in range(count):
         yield from _texts_of(shards[number * len(shards) // count], field, SAMPLE_BYTES // count)

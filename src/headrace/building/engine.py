@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -17,6 +16,7 @@ from headrace.building.processes import Worker, Workers
 from headrace.building.rolling import ignore
 from headrace.building.tally import Tally
 from headrace.errors import BuildError, TokenizerError
+from headrace.in_progress import Key, OpenShard
 from headrace.tokenizers.base import BatchTokenizer
 
 if TYPE_CHECKING:
@@ -32,12 +32,11 @@ Counts = tuple[int, int, int, int]
 class Listener:
     """What an engine calls, in this process, in any order of jobs, one call at a time."""
 
-    progress: Callable[[int, Counts], None] = ignore
-    """Receives a job's index and its running counts."""
+    progress: Callable[[Key, Counts], None] = ignore
+    """Receives the key of a job's source shard, and the running counts."""
     outcome: Callable[[ShardOutcome], None] = ignore
-    opened: Callable[[int, int, Path], None] = ignore
-    """Receives a job's index, the number of a shard of it that is begun, and where it grows, in SWMR mode; may be called
-    on another thread."""
+    opened: Callable[[OpenShard], None] = ignore
+    """Receives a shard that is begun; may be called on another thread."""
     retry: Callable[[str], None] = ignore
     """Receives how a worker died whose job is begun anew: its counts start from 0 again, and so do its shards."""
 
@@ -74,14 +73,14 @@ class SerialEngine:
         with ReferenceCheck(self._tokenizer, self._sample) as check:
             for job in jobs:
 
-                def report(tally: Tally, index: int = job.shard.index) -> None:
+                def report(tally: Tally, key: Key = job.shard.key) -> None:
                     check.poll()
                     with calling:
-                        listener.progress(index, (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes))
+                        listener.progress(key, (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes))
 
-                def opened(roll: int, path: Path, index: int = job.shard.index) -> None:
+                def opened(shard: OpenShard) -> None:
                     with calling:
-                        listener.opened(index, roll, path)
+                        listener.opened(shard)
 
                 listener.outcome(run_job(job, self._tokenizer, Hooks(report=report, opened=opened)))
             check.finish()
@@ -123,7 +122,7 @@ class PoolEngine:
 
     def run(self, jobs: Sequence[ShardJob], listener: Listener) -> None:
         """See `Engine.run`."""
-        largest_first = sorted(jobs, key=lambda job: (-job.shard.size, job.shard.index))
+        largest_first = sorted(jobs, key=lambda job: (-job.shard.size, job.shard.key))
         order = deque(jobs if self._in_order else largest_first)
         with nullcontext(self._workers) if self._workers else Workers() as workers:
             workers.start(min(self._count, len(jobs)))
@@ -145,8 +144,8 @@ class _PoolRun:
     listener: Listener
     checked: bool = False
     """Whether the tokenizer was found to be right."""
-    deaths: dict[int | None, str] = field(default_factory=dict[int | None, str])
-    """How the first worker of a job died, by the job's index; None for one that only checked the tokenizer."""
+    deaths: dict[Key | None, str] = field(default_factory=dict[Key | None, str])
+    """How the first worker of a job died; None for one that only checked the tokenizer."""
 
     def hear(self, worker: Worker) -> None:
         """Wait for a worker's next message, and act on it."""
@@ -154,9 +153,9 @@ class _PoolRun:
             case "at", place:
                 worker.at = place
             case "progress", counts:
-                self.listener.progress(worker.job_index, counts)
-            case "opened", (roll, path):
-                self.listener.opened(worker.job_index, roll, path)
+                self.listener.progress(cast("ShardJob", worker.job).shard.key, counts)
+            case "opened", shard:
+                self.listener.opened(shard)
             case "outcome", outcome:
                 self.listener.outcome(outcome)
                 worker.job = None
@@ -173,15 +172,15 @@ class _PoolRun:
         """Let a new worker begin the dead one's job anew, unless it is the second that died of it."""
         job = worker.job
         if job is not None:
-            remove_attempt(job.output, job.shard.index)
-        index = None if job is None else job.shard.index
-        if before := self.deaths.get(index):
+            remove_attempt(job.output, job.shard.key, alone=job.shard.cut is not None)
+        key = None if job is None else job.shard.key
+        if before := self.deaths.get(key):
             how = death if death == before else f"{before}, then {death}"
             raise BuildError(
                 f"a worker died twice {how}. If memory ran short, build with fewer --workers; else the tokenizer may not "
                 "bear what is there: look at it, or leave it out"
             )
-        self.deaths[index] = death
+        self.deaths[key] = death
         self.listener.retry(f"a worker died {death}; that source is begun once more")
         fresh = self.workers.replace(worker)
         if job is not None:

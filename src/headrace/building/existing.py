@@ -1,6 +1,5 @@
 """What a command finds in its output folder: nothing, a corpus, what is unfinished; of this command or another."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -8,13 +7,15 @@ from pathlib import Path
 from typing import Literal
 
 from headrace.building.appending import appended_plan, first_free_index, refuse_other_corpus
+from headrace.building.cutting import unplaced_log
 from headrace.building.journal import Journal
 from headrace.building.output import OutputFolder, drop_log
 from headrace.building.plan import BuildPlan
+from headrace.building.source_hashes import holds
 from headrace.building.work import NEXT, Work
 from headrace.errors import ManifestError, OutputExistsError, Problem
 from headrace.events import Notice, Subscriber
-from headrace.in_progress import JOURNAL
+from headrace.in_progress import JOURNAL, Key
 from headrace.manifest import INDEX_NAME, Manifest, SourceEntry, read_manifest
 from headrace.shard_paths import locate_shards
 from headrace.sources import Discovery, SourceFile
@@ -111,8 +112,8 @@ def _append(
     if last is not None and not unfinished and not allow_duplicates and not found.given:
         again = replace(plan, mode="append", base=last.base)
         # When they were modified is not known: those that were read in part are taken for the same, and not added twice.
-        hashes = [known or None for known in _hashes(manifest)[-len(last.sources) :]]
-        if not last.differences(again) and not _changed(found.files, again, last, hashes):
+        known = [[source] if source.sha256 or source.cuts else [] for source in manifest.sources[-len(last.sources) :]]
+        if not last.differences(again) and not _changed(found.files, again, last, known):
             return Work(folder=folder, mode="append", journal=journal, published=manifest), again
     if not allow_duplicates:
         _refuse_known_files(folder.path, manifest, found.files)
@@ -130,10 +131,12 @@ def _append(
 
 def _refuse_known_files(path: Path, manifest: Manifest, files: Sequence[SourceFile]) -> None:
     """Refuse files whose bytes are in the corpus already; only those of an equal size are read for it."""
-    known = {(source.size, source.sha256): source.path for source in manifest.sources if source.size}
-    sizes = {size for size, _ in known}
-    same = [(file.label, known.get((file.size, _sha256(file.path)))) for file in files if file.size in sizes]
-    problems = [Problem(label, f"is in the corpus already, as {name}") for label, name in same if name]
+    known: dict[int, list[SourceEntry]] = {}
+    for source in manifest.sources:
+        if source.whole and source.size:
+            known.setdefault(source.size, []).append(source)
+    same = [(file.label, holds(file.path, known[file.size])) for file in files if file.size in known]
+    problems = [Problem(label, f"is in the corpus already, as {source.path}") for label, source in same if source]
     if problems:
         raise OutputExistsError(
             f"{path}: {len(problems)} of {len(files)} inputs would be in the corpus twice; leave them out, or give "
@@ -154,7 +157,7 @@ def _compare_published(work: Work, plan: BuildPlan, found: Discovery, on_event: 
             problems.append(Problem("appends", f"{len(manifest.appends)} were made since"))
         if journal.plan is not None and not journal.plan.differences(plan):
             made = journal.plan  # knows when the sources were last modified
-        problems = problems or _changed(found.files, plan, made, _hashes(manifest))
+        problems = problems or _changed(found.files, plan, made, _published_sources(manifest))
         if problems:
             raise OutputExistsError(
                 f"{work.folder.path}: holds a corpus already ({INDEX_NAME}), not of this command; choose another folder, "
@@ -163,7 +166,7 @@ def _compare_published(work: Work, plan: BuildPlan, found: Discovery, on_event: 
             )
     entries, _ = locate_shards(work.folder.path / INDEX_NAME, manifest)
     bad = {report.shard_id for report in verify_shards(entries, manifest=manifest) if not report.ok}
-    lacking = set(_without_log(work, manifest, found)) if work.mode == "build" else set[int]()
+    lacking = set(_without_log(work, manifest, found)) if work.mode == "build" else set[Key]()
     work.sound = not bad and not lacking
     if work.sound:
         return
@@ -174,10 +177,11 @@ def _compare_published(work: Work, plan: BuildPlan, found: Discovery, on_event: 
         )
     if work.appending:
         journal.set_aside()
-    whole = {replace(entry, global_start=0) for entry in manifest.shards if entry.shard_id not in bad}
-    for index, outcome in list(journal.finished.items()):
-        if index in lacking or not whole.issuperset(outcome.entries):
-            del journal.finished[index]
+    _forget_other_cuts(journal, found)
+    whole = {replace(entry, global_start=0, row_base=0) for entry in manifest.shards if entry.shard_id not in bad}
+    for key, outcome in list(journal.finished.items()):
+        if key in lacking or not whole.issuperset(replace(entry, row_base=0) for entry in outcome.entries):
+            del journal.finished[key]
     on_event(
         Notice(
             kind="resumed",
@@ -187,12 +191,22 @@ def _compare_published(work: Work, plan: BuildPlan, found: Discovery, on_event: 
     )
 
 
-def _without_log(work: Work, manifest: Manifest, found: Discovery) -> Iterator[int]:
+def _without_log(work: Work, manifest: Manifest, found: Discovery) -> Iterator[Key]:
     """Source shards of a published corpus with documents that were dropped, and no list of them."""
     sources = iter(manifest.sources)
     for shard in found.shards:
-        if _lacks_log(work, shard.index, list(islice(sources, len(shard.files)))):
-            yield shard.index
+        if shard.cut is None:
+            if _lacks_log(work, shard.key, list(islice(sources, len(shard.files)))):
+                yield shard.key
+            continue
+        # Which cuts have drops only the journal knows; without it, one list of the file's will do.
+        if shard.is_last:
+            whole = next(sources)
+            keys = [(shard.index, number) for number in range(shard.cut.count)]
+            parts = {key: work.journal.finished[key] for key in keys if key in work.journal.finished}
+            yield from (key for key, part in parts.items() if _lacks_log(work, key, part.sources))
+            if not parts and all(_lacks_log(work, key, [whole]) for key in keys):
+                yield from keys
 
 
 def _compare_unfinished(work: Work, plan: BuildPlan, found: Discovery, *, discard: bool, on_event: Subscriber) -> None:
@@ -200,7 +214,10 @@ def _compare_unfinished(work: Work, plan: BuildPlan, found: Discovery, *, discar
     journal = work.journal
     assert journal.plan is not None  # noqa: S101  # the caller's condition
     problems = journal.plan.differences(plan, journal.faulty)
-    problems = problems or _changed(found.files, plan, journal.plan, list(_finished_hashes(work, found)))
+    if not problems:
+        _forget_other_cuts(journal, found)
+        _forget_mended(journal, plan)
+        problems = _changed(found.files, plan, journal.plan, _finished_sources(journal, found))
     if problems and discard:
         journal.finished.clear()
         return
@@ -216,9 +233,10 @@ def _compare_unfinished(work: Work, plan: BuildPlan, found: Discovery, *, discar
     if found.given:  # read anew, for nobody knows whether they are the same
         journal.finished.clear()
     found_count = len(journal.finished)
-    for index, reason in _not_whole(work):
-        del journal.finished[index]
-        on_event(Notice(kind="resumed", message=f"source shard {index} is built again: {reason}"))
+    for key, reason in _not_whole(work):
+        part = f", cut {key[1]}," if journal.finished[key].cuts > 1 else ""
+        del journal.finished[key]
+        on_event(Notice(kind="resumed", message=f"source shard {key[0]}{part} is built again: {reason}"))
     if found_count:
         on_event(
             Notice(
@@ -229,57 +247,70 @@ def _compare_unfinished(work: Work, plan: BuildPlan, found: Discovery, *, discar
         )
 
 
-def _not_whole(work: Work) -> Iterator[tuple[int, str]]:
+def _not_whole(work: Work) -> Iterator[tuple[Key, str]]:
     """Source shards that the journal calls finished, whose files are not as it says."""
     finished = sorted(work.journal.finished.items())
     entries = [
         replace(entry, path=str(work.shards / entry.path)) for _, outcome in finished for entry in outcome.entries
     ]
     reports = {report.shard_id: report for report in verify_shards(entries)}
-    for index, outcome in finished:
+    for key, outcome in finished:
         bad = [reports[entry.shard_id] for entry in outcome.entries if not reports[entry.shard_id].ok]
         if bad:
-            yield index, str(bad[0].fault)
-        elif _lacks_log(work, index, outcome.sources):
-            yield index, "the list of its dropped documents is gone"
+            yield key, str(bad[0].fault)
+        elif _lacks_log(work, key, outcome.sources):
+            yield key, "the list of its dropped documents is gone"
 
 
-def _lacks_log(work: Work, index: int, sources: Sequence[SourceEntry]) -> bool:
-    return any(source.dropped for source in sources) and not drop_log(work.shards, index).is_file()
+def _lacks_log(work: Work, key: Key, sources: Sequence[SourceEntry]) -> bool:
+    logs = drop_log(work.shards, key), unplaced_log(work.shards, key)
+    return any(source.dropped for source in sources) and not any(log.is_file() for log in logs)
 
 
-def _hashes(manifest: Manifest) -> list[str | None]:
-    return [_hash(source) for source in manifest.sources]
+def _forget_other_cuts(journal: Journal, found: Discovery) -> None:
+    """Forget what was read of files that are cut otherwise now."""
+    counts = {file.label: max(len(file.cuts), 1) for file in found.files}
+    for key, outcome in list(journal.finished.items()):
+        if any(counts.get(source.path) != outcome.cuts for source in outcome.sources):
+            del journal.finished[key]
 
 
-def _finished_hashes(work: Work, found: Discovery) -> Iterator[str | None]:
-    """What `_hash` says of each source file; None where its shard is not finished."""
-    for shard in found.shards:
-        outcome = work.journal.finished.get(work.first_index + shard.index)
-        yield from map(_hash, outcome.sources) if outcome else (None for _ in shard.files)
+def _forget_mended(journal: Journal, plan: BuildPlan) -> None:
+    """Forget the cuts of files that were mended: their lines may lie elsewhere now."""
+    assert journal.plan is not None  # noqa: S101  # compared already
+    pairs = zip(journal.plan.sources, plan.sources, strict=True)
+    mended = {new.path for old, new in pairs if old != new and old.path in journal.faulty}
+    for key, outcome in list(journal.finished.items()):
+        if any(source.path in mended for source in outcome.sources):
+            del journal.finished[key]
 
 
-def _hash(source: SourceEntry) -> str | None:
-    """SHA-256 of a source file as it was read; empty where it was not read to its end, None where not at all."""
-    return source.sha256 or ("" if source.documents else None)
+def _finished_sources(journal: Journal, found: Discovery) -> list[list[SourceEntry]]:
+    """What was read of each source file, in source shards that are finished."""
+    known: dict[str, list[SourceEntry]] = {}
+    for outcome in journal.finished.values():
+        for source in outcome.sources:
+            known.setdefault(source.path, []).append(source)
+    return [known.get(file.label, []) for file in found.files]
+
+
+def _published_sources(manifest: Manifest) -> list[list[SourceEntry]]:
+    """What was read of each source file of a corpus: what has a hash, and what was read in part."""
+    return [[source, *([] if source.whole else [replace(source, sha256="", cuts=())])] for source in manifest.sources]
 
 
 def _changed(
-    files: Sequence[SourceFile], plan: BuildPlan, made: BuildPlan, hashes: Sequence[str | None]
+    files: Sequence[SourceFile], plan: BuildPlan, made: BuildPlan, known: Sequence[Sequence[SourceEntry]]
 ) -> list[Problem]:
     """Sources of unchanged size whose bytes are not those that were read; trusted if modified at the same time."""
     problems: list[Problem] = []
-    for file, now, before, known in zip(files, plan.sources, made.sources, hashes, strict=False):
-        if known is None or now.mtime_ns == before.mtime_ns:
+    for file, now, before, parts in zip(files, plan.sources, made.sources, known, strict=False):
+        if now.mtime_ns == before.mtime_ns:
             continue
-        if not known:
+        hashed = [part for part in parts if part.sha256 or part.cuts]
+        if not all(holds(file.path, [part]) for part in hashed):
+            problems.append(Problem(file.label, "has changed since it was read: its SHA-256 is another"))
+        elif any(part.documents for part in parts if part not in hashed):
             reason = "was modified since it was read in part (--max-documents): whether it has changed is not known"
             problems.append(Problem(file.label, reason))
-        elif _sha256(file.path) != known:
-            problems.append(Problem(file.label, "has changed since it was read: its SHA-256 is another"))
     return problems
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

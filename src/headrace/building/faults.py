@@ -9,6 +9,7 @@ from headrace.building.drop_log import EMPTY, MOST_KEPT, DropLog
 from headrace.building.hints import encoding_hint, fields_hint
 from headrace.errors import MAX_LISTED, Problem, SourceError
 from headrace.sources import WHOLE_FILE, DocumentBatch, Drop, SourceFile, SourceShard, read_shard
+from headrace.sources.cuts import in_file
 from headrace.sources.excerpt import excerpts
 from headrace.sources.field import Field
 from headrace.sources.rawfile import DamagedFileError
@@ -73,9 +74,10 @@ def check_sources(
         while rest:
             if limit <= 0 or len(found) > MAX_LISTED:
                 return found, True
-            more, cut = look_on(read_shard(replace(shard, files=rest), text_field=text_field), limit)
-            found += more
-            limit -= sum(file.size for file in rest)
+            left = replace(shard, files=rest)
+            more, cut = look_on(read_shard(left, text_field=text_field), limit)
+            found += in_file(left, more)
+            limit -= left.size
             damaged = more[-1].path if more and more[-1].damage else None
             if cut and damaged is None:
                 return found, True
@@ -110,14 +112,14 @@ def with_more(
     elif isinstance(error, BadDocumentsError) and len(error.drops) <= MAX_LISTED:
         first, documents, complete, hint = [*error.drops], error.documents, error.complete, error.hint
         told = {drop.path for drop in first}
-        more, cut = check_sources(
-            (shard for shard in rest if told.isdisjoint(file.label for file in shard.files)), text_field
-        )
+        others = (shard for shard in rest if shard.cut or told.isdisjoint(file.label for file in shard.files))
+        more, cut = check_sources(others, text_field)
+        more = [drop for drop in more if drop not in first]  # one of the cuts has told of its own
         complete = complete and not cut
     else:
         return error
     documents += sum(not drop.damage for drop in more)
-    drops = sorted([*first, *more], key=lambda drop: order[drop.path])
+    drops = sorted([*first, *more], key=lambda drop: (order[drop.path], drop.damage, drop.row))
     return BadDocumentsError(drops, documents, complete=complete, hint=hint)
 
 
@@ -240,12 +242,13 @@ def judge(
     bad = faults + replaced
     if seen < JUDGED_FROM or bad <= limit * seen:
         return
-    drops = list(first)
+    drops = in_file(shard, first)
     if replaced:  # where they lie was not written down, as they were kept
         drops = check_sources([shard], text_field, _PLACES_BYTES)[0] or drops
     kept = f" ({replaced} hold bytes that are no UTF-8 and became U+FFFD)" if replaced else ""
+    part = f" (from byte {shard.cut.start:,})" if shard.cut and shard.cut.start else ""
     raise TooManyBadError(
-        f"{shard.files[0].label}: {bad} of the first {seen} documents are bad{kept}, more than the {limit:.2%} that "
+        f"{shard.files[0].label}{part}: {bad} of the first {seen} documents are bad{kept}, more than the {limit:.2%} that "
         f"--max-bad allows{fields_hint(shard, drops)}{encoding_hint(drops)}",
         drops,
         bad,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
+from headrace.in_progress import Key
 from headrace.manifest import SourceEntry
 from headrace.sources import first_documents, read_shard
 
@@ -16,7 +17,7 @@ __all__ = ["agrees", "not_read", "share_out"]
 
 
 def share_out(
-    jobs: Sequence[ShardJob], finished: Mapping[int, ShardOutcome], options: ContentOptions
+    jobs: Sequence[ShardJob], finished: Mapping[Key, ShardOutcome], options: ContentOptions
 ) -> Iterator[ShardJob]:
     """Tell each job how many documents it may keep; 0 for the source shards behind the last document.
 
@@ -33,7 +34,7 @@ def share_out(
         if not left or job is jobs[-1]:  # not limited, or none are wanted any more
             yield replace(job, most=left)
         else:
-            outcome = finished.get(job.shard.index)
+            outcome = finished.get(job.shard.key)
             count = outcome.documents if outcome and not outcome.ended_early else _count(job, left)
             yield replace(job, most=left if count >= left else None)
             left -= min(count, left)
@@ -70,4 +71,6 @@ def not_read(job: ShardJob) -> ShardOutcome:
         text_bytes=0,
         drops=(),
         most=0,
+        cut=job.shard.key[1],
+        cuts=job.shard.cut.count if job.shard.cut else 1,
     )

@@ -1,6 +1,5 @@
 """One source shard, from its files to published HDF5 shards: the unit of work of a build."""
 
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -8,20 +7,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from headrace.building.cutting import JobCuts, unplaced_log
 from headrace.building.encode import DocumentEncoder
 from headrace.building.faults import CHECK_BYTES, BadDocumentsError, DropLog, fields_hint, judge, look_on
 from headrace.building.lane import Lane
 from headrace.building.output import drop_log
-from headrace.building.place import place_after, place_of, start_of
-from headrace.building.rolling import Opened, Origins, RollingShards, ignore, require_folder
+from headrace.building.place import Place, place_after, place_of, start_of
+from headrace.building.rolling import Origins, RollingShards, ignore, require_folder
+from headrace.building.source_hashes import SourceHashes, check_promise
 from headrace.building.tally import Tally
 from headrace.errors import BuildError
-from headrace.in_progress import shard_name
+from headrace.in_progress import Key, OpenShard
 from headrace.manifest import ShardEntry, SourceEntry
 from headrace.sources import BadInput, DocumentBatch, Drop, SourceFile, SourceShard, first_documents, read_shard
+from headrace.sources.cuts import in_file
 from headrace.sources.field import Field, Ids
+from headrace.sources.files import CUT_BYTES
 from headrace.sources.given import framed
-from headrace.sources.rawfile import DamagedFileError, Observer
+from headrace.sources.rawfile import Observer
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of
 from headrace.storage.hdf5_writer import HDF5ShardWriter
@@ -60,6 +65,8 @@ class ContentOptions:
     """Where documents have ids that are kept."""
     max_documents: int | None = None
     """Of the whole build; each job is told its part."""
+    cut_bytes: int = CUT_BYTES
+    """Where large files are cut; `discover` has to know it, too."""
 
     @property
     def field(self) -> Field:
@@ -83,10 +90,6 @@ class ShardJob:
     most: int | None = None
     """Documents kept at most: those behind the last of them are not read. None for all."""
 
-    def shard_id(self, roll: int) -> str:
-        """Name of the k-th shard, known without the other sources' counts."""
-        return shard_name(self.shard.index, roll)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShardOutcome:
@@ -95,15 +98,34 @@ class ShardOutcome:
     index: int
     entries: tuple[ShardEntry, ...]
     sources: tuple[SourceEntry, ...]
+    """Of a cut, what was read of its file."""
     documents_in: int
     replaced: int
     cut_tokens: int
     text_bytes: int
     drops: tuple[Drop, ...]
-    """The first few bad ones; all that were not kept are listed in its `drop_log`."""
+    """The first few bad ones; all that were not kept are listed in a file."""
     most: int | None = None
     """As the job was told."""
     extents: tuple[ShardExtents, ...] = ()
+    cut: int = 0
+    """Number of the cut, of ..."""
+    cuts: int = 1
+    """... so many that its file has, where these are read side by side."""
+    rows: int = 0
+    """Lines of such a cut, by which those of the cuts behind it come later in the file than their readers count."""
+
+    @property
+    def key(self) -> Key:
+        """Of the source shard."""
+        return self.index, self.cut
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes on disk that were read."""
+        if self.cuts == 1:
+            return sum(source.size for source in self.sources)
+        return sum(cut.stop - cut.start for source in self.sources for cut in source.cuts)
 
     @property
     def documents(self) -> int:
@@ -122,9 +144,9 @@ class Hooks:
 
     report: Callable[[Tally], None] = ignore
     """Receives the running counts, ten times a second at most, and at the end."""
-    opened: Opened = ignore
-    """Is told of each shard that is begun, on another thread."""
-    at: Callable[[str], None] = ignore
+    opened: Callable[[OpenShard], None] = ignore
+    """Is told of each shard that is begun, once others can follow it, on another thread."""
+    at: Callable[[Place], None] = ignore
     """Receives where the job is, before that is read or encoded: twice a batch."""
 
 
@@ -168,27 +190,29 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
         )
 
     extents: list[ShardExtents] = []
+    cuts = JobCuts(job.shard.key, hooks.opened)
     shards = RollingShards(
-        job.shard_id,
+        cuts.name,
         job.output,
         create,
         shard_tokens=options.shard_tokens,
-        opened=hooks.opened,
+        opened=cuts.opened,
         published=lambda entry: extents.append(extents_of(checked_layout(Path(entry.path), entry))),
     )
     tally = Tally(are_texts=options.ids_field is None)
     hashes = SourceHashes(job.shard)
     try:
-        with DropLog(drop_log(job.output, job.shard.index)) as log, Lane(own_thread=job.own_thread) as lane:
-            _fill(job, encoder, shards, _Books(tally, log, hashes, lane, hooks))
+        with DropLog(_log(job)) as log, Lane(own_thread=job.own_thread) as lane:
+            _fill(job, encoder, shards, _Books(tally, log, hashes, lane, hooks, cuts))
             lane.drain()
-            for file in job.shard.files:
-                _check_promise(file, hashes)
+            for file in () if job.shard.cut else job.shard.files:
+                check_promise(file, hashes.hex(file))
             shards.finish()
     except MemoryError as error:
         shards.abandon()
+        part = f" of the part from byte {job.shard.cut.start:,} on" if job.shard.cut else ""
         raise BuildError(
-            f"{labels[0]}: not enough memory ({error or 'an allocation failed'}) after document {tally.documents_in}; a "
+            f"{labels[0]}: not enough memory ({error or 'an allocation failed'}) after document {tally.documents_in}{part}; a "
             "document needs some 12 times its size: leave out the largest, or build with fewer --workers"
         ) from error
     except BaseException:
@@ -198,14 +222,24 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
         index=job.shard.index,
         entries=tuple(replace(entry, path=Path(entry.path).name, source=job.source) for entry in shards.entries),
         extents=tuple(extents),
-        sources=tuple(_source_entry(number, file, tally, hashes) for number, file in enumerate(job.shard.files)),
+        sources=tuple(_source_entry(job, number, tally, hashes) for number in range(len(job.shard.files))),
         documents_in=tally.documents_in,
         replaced=tally.replaced,
         cut_tokens=tally.cut_tokens,
         text_bytes=tally.text_bytes,
         drops=tuple(log.first),
         most=job.most,
+        cut=job.shard.key[1],
+        cuts=job.shard.cut.count if job.shard.cut else 1,
+        rows=tally.rows if job.shard.cut else 0,
     )
+
+
+def _log(job: ShardJob) -> Path:
+    """Where documents that are not kept are listed; where the lines before are not known yet, they are still to be added."""
+    cut = job.shard.cut
+    known = cut is None or cut.row_base is not None
+    return drop_log(job.output, job.shard.key) if known else unplaced_log(job.output, job.shard.key)
 
 
 class _Books(NamedTuple):
@@ -213,20 +247,22 @@ class _Books(NamedTuple):
 
     tally: Tally
     log: DropLog
-    hashes: "SourceHashes"
+    hashes: SourceHashes
     lane: Lane
     """Hashes and writes while the next batch is read and encoded."""
     hooks: Hooks
+    cuts: JobCuts
 
 
 def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books: _Books) -> None:
     options = job.options
-    tally, log, hashes, lane, hooks = books
+    tally, log, hashes, lane, hooks, cuts = books
 
     def observe(file: SourceFile, data: bytes) -> None:
         lane.call(hashes.update, file, data)
 
     told = time.monotonic()
+    cut = job.shard.key[1], 0
     hooks.at(start_of(job.shard))
     batches = _batches(job, tally, observe)
     for batch in batches:
@@ -244,12 +280,16 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
             replaced=tally.replaced,
             limit=options.max_bad,
         )
+        if (batch.cut, batch.row_base) != cut:
+            cut = batch.cut, batch.row_base
+            lane.call(cuts.begin, shards, *cut)
         if batch.texts:
             if sum(map(len, batch.texts)) > _LARGE_BATCH:
                 lane.drain()  # for the memory: no tokens of large documents wait
             hooks.at(place_of(batch, job.shard))
             encoded = encoder.encode(batch.texts)
-            lane.call(shards.add, encoded, Origins(batch.rows, batch.offsets, batch.files, batch.ids))
+            rows = batch.rows - np.uint64(batch.row_base)
+            lane.call(shards.add, encoded, Origins(rows, batch.offsets, batch.files, batch.ids))
             tally.tokens += len(encoded.tokens)
             tally.cut_tokens += encoded.cut_tokens
         if place := place_after(batch, job.shard):
@@ -268,6 +308,7 @@ def _batches(job: ShardJob, tally: Tally, observe: Observer | None = None) -> It
         on_bad_input=options.on_bad_input,
         keep_empty=options.keep_empty,
         observe=observe,
+        cut_bytes=options.cut_bytes,
     )
     if job.most is not None:
         batches = first_documents(batches, job.shard, job.most)
@@ -283,46 +324,19 @@ def _bad_documents(
 ) -> BadDocumentsError:
     """Read on for a while, so that one run reports many faults."""
     more, cut = look_on(rest, CHECK_BYTES)
-    found = [*first, *more]
+    found = in_file(shard, [*first, *more])
     return BadDocumentsError(found, tally.faults, complete=not cut, hint=fields_hint(shard, found))
 
 
-class SourceHashes:
-    """SHA-256 of each file of a source shard as it lies on disk, from the bytes that the readers read."""
-
-    def __init__(self, shard: SourceShard) -> None:
-        self._digests = {file.path: hashlib.sha256() for file in shard.files}
-        self._read: Counter[Path] = Counter()
-
-    def update(self, file: SourceFile, data: bytes) -> None:
-        """Take the next bytes of a file."""
-        self._digests[file.path].update(data)
-        self._read[file.path] += len(data)
-
-    def hex(self, file: SourceFile) -> str:
-        """The digest of a file; empty where it was not read to its end, as no more documents were asked for."""
-        whole = file.given is not None or self._read[file.path] == file.size
-        return self._digests[file.path].hexdigest() if whole else ""
-
-    def size(self, file: SourceFile) -> int:
-        """Bytes on disk; of what a program gave, the bytes that were hashed."""
-        return file.size if file.given is None else self._read[file.path]
-
-
-def _check_promise(file: SourceFile, hashes: SourceHashes) -> None:
-    found = hashes.hex(file)
-    if file.promise and found not in {"", file.promise.sha256}:
-        raise DamagedFileError(
-            file.label,
-            f"its SHA-256 is {found}, but the list of fetched files says {file.promise.sha256}; fetch it again",
-        )
-
-
-def _source_entry(number: int, file: SourceFile, tally: Tally, hashes: SourceHashes) -> SourceEntry:
+def _source_entry(job: ShardJob, number: int, tally: Tally, hashes: SourceHashes) -> SourceEntry:
+    file, cut = job.shard.files[number], job.shard.cut
+    documents = tally.kept_by_file[number]
     return SourceEntry(
         path=file.label,
         size=hashes.size(file),
-        sha256=hashes.hex(file),
-        documents=tally.kept_by_file[number],
+        sha256="" if cut else hashes.hex(file),
+        # Of a cut that as many documents were wanted of as there are it is not known whether it was read to its end.
+        cuts=hashes.cuts(file, tally.start) if cut and documents != job.most else (),
+        documents=documents,
         dropped=dict(sorted(tally.drops_by_label.get(file.label, Counter()).items())),
     )

@@ -15,8 +15,9 @@ from typing import Any
 from headrace.building.job import ShardOutcome
 from headrace.building.plan import BuildPlan, PlannedSource
 from headrace.errors import ManifestError
-from headrace.in_progress import entries_of, journal_rows
+from headrace.in_progress import Key, entries_of, journal_rows
 from headrace.manifest import Manifest, SourceEntry, TokenizerRef
+from headrace.manifest_checks import ManifestChecker
 from headrace.sources import Drop
 from headrace.storage.atomic import write_bytes
 
@@ -33,14 +34,14 @@ class Journal:
     before: bytes = b""
     """Rows of the builds that were published before this one."""
     plan: BuildPlan | None = None
-    finished: dict[int, ShardOutcome] = field(default_factory=dict[int, ShardOutcome])
-    earlier: dict[int, ShardOutcome] = field(default_factory=dict[int, ShardOutcome])
+    finished: dict[Key, ShardOutcome] = field(default_factory=dict[Key, ShardOutcome])
+    earlier: dict[Key, ShardOutcome] = field(default_factory=dict[Key, ShardOutcome])
     """What the build before this one had finished."""
     faulty: frozenset[str] = frozenset()
     """Labels of sources with bad documents, which stopped the build."""
     aside: bytes = b""
     """Rows of an append that is not finished, while the corpus that it adds to is mended; and ..."""
-    aside_finished: dict[int, ShardOutcome] = field(default_factory=dict[int, ShardOutcome])
+    aside_finished: dict[Key, ShardOutcome] = field(default_factory=dict[Key, ShardOutcome])
     """... what it has finished."""
     _aside_plan: BuildPlan | None = None
     _synced: float = 0.0
@@ -59,7 +60,7 @@ class Journal:
                     journal.plan = plan
                 elif kind == "finished":
                     outcome = _outcome_of(value, name=str(path))
-                    journal.finished[outcome.index] = outcome
+                    journal.finished[outcome.key] = outcome
                 elif kind == "faulty":
                     journal.faulty |= frozenset(map(str, value))
         except (ManifestError, KeyError, TypeError, ValueError):
@@ -78,7 +79,7 @@ class Journal:
         return self.plan is not None and self.plan.mode == "append" and self.plan.base == corpus.fingerprint.hex
 
     @property
-    def kept(self) -> dict[int, ShardOutcome]:
+    def kept(self) -> dict[Key, ShardOutcome]:
         """What is finished, and whose shards lie in the folder."""
         return self.aside_finished | self.finished
 
@@ -115,7 +116,7 @@ class Journal:
     def _rows(self) -> bytes:
         assert self.plan is not None  # noqa: S101  # begun or loaded
         rows: list[Mapping[str, Any]] = [{"plan": asdict(self.plan)}]
-        rows += [{"finished": _row_of(self.finished[index])} for index in sorted(self.finished)]
+        rows += [{"finished": _row_of(self.finished[key])} for key in sorted(self.finished)]
         return b"".join(map(_line, rows))
 
     def restore(self) -> None:
@@ -127,7 +128,7 @@ class Journal:
 
     def finish(self, outcome: ShardOutcome) -> None:
         """Record a source shard whose files are whole on disk."""
-        self.finished[outcome.index] = outcome
+        self.finished[outcome.key] = outcome
         self._append({"finished": _row_of(outcome)})
 
     def blame(self, labels: Sequence[str]) -> None:
@@ -155,16 +156,21 @@ def _plan_of(row: dict[str, Any]) -> BuildPlan:
 
 
 def _row_of(outcome: ShardOutcome) -> dict[str, Any]:
-    return {
-        "index": outcome.index,
-        "entries": [asdict(entry) for entry in outcome.entries],
-        "sources": [{**asdict(source), "dropped": dict(source.dropped)} for source in outcome.sources],
-        "documents_in": outcome.documents_in,
-        "replaced": outcome.replaced,
-        "cut_tokens": outcome.cut_tokens,
-        "text_bytes": outcome.text_bytes,
-        "drops": [asdict(drop) for drop in outcome.drops],
-    } | ({} if outcome.most is None else {"most": outcome.most})
+    of_a_cut = {"cut": outcome.cut, "cuts": outcome.cuts, "rows": outcome.rows} if outcome.cuts > 1 else {}
+    return (
+        of_a_cut
+        | {
+            "index": outcome.index,
+            "entries": [asdict(entry) for entry in outcome.entries],
+            "sources": [source.row() for source in outcome.sources],
+            "documents_in": outcome.documents_in,
+            "replaced": outcome.replaced,
+            "cut_tokens": outcome.cut_tokens,
+            "text_bytes": outcome.text_bytes,
+            "drops": [asdict(drop) for drop in outcome.drops],
+        }
+        | ({} if outcome.most is None else {"most": outcome.most})
+    )
 
 
 def _outcome_of(row: dict[str, Any], *, name: str) -> ShardOutcome:
@@ -172,11 +178,22 @@ def _outcome_of(row: dict[str, Any], *, name: str) -> ShardOutcome:
         index=row["index"],
         entries=entries_of(row["entries"], name=name),
         extents=(),
-        sources=tuple(SourceEntry(**source) for source in row["sources"]),
+        sources=_sources_of(row["sources"], name=name),
         documents_in=row["documents_in"],
         replaced=row["replaced"],
         cut_tokens=row["cut_tokens"],
         text_bytes=row["text_bytes"],
         drops=tuple(Drop(**drop) for drop in row["drops"]),
         most=row.get("most"),
+        cut=row.get("cut", 0),
+        cuts=row.get("cuts", 1),
+        rows=row.get("rows", 0),
     )
+
+
+def _sources_of(rows: Sequence[Mapping[str, Any]], *, name: str) -> tuple[SourceEntry, ...]:
+    check = ManifestChecker(name)
+    sources = tuple(check.source(row, f"sources[{number}].", part=True) for number, row in enumerate(rows))
+    if check.problems:
+        raise ManifestError(f"{name}: is damaged", problems=check.problems)
+    return sources

@@ -9,12 +9,14 @@ from headrace.building.engine import Engine, PoolEngine, SerialEngine
 from headrace.building.faults import FaultyInputError, show_texts, with_more
 from headrace.building.first import agrees, not_read, share_out
 from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
+from headrace.building.joining import in_files, publish_logs
 from headrace.building.limits import available_cpus
 from headrace.building.outcome import make_manifest, nothing_kept
 from headrace.building.processes import Workers
 from headrace.building.publishing import publish
 from headrace.building.rolling import require_folder
 from headrace.building.room import RoomCheck
+from headrace.building.source_hashes import PromiseCheck
 from headrace.building.teller import Teller
 from headrace.building.work import Work
 from headrace.errors import BuildError, SourceError
@@ -46,10 +48,10 @@ def make(
         were finished before.
     """
     jobs = list(share_out(work.jobs(found, options), work.journal.finished, options))
-    work.discard([job.shard.index for job in jobs if not _agrees(job, work)])
+    work.discard([job.shard.key for job in jobs if not _agrees(job, work)])
     resumed = dict(work.journal.finished)
     used = [job for job in jobs if job.most != 0]
-    todo = [job for job in used if job.shard.index not in resumed]
+    todo = [job for job in used if job.shard.key not in resumed]
     count = max(min(count, len(todo)), 1)
     if available_cpus() <= count:
         todo = [replace(job, own_thread=False) for job in todo]
@@ -71,10 +73,13 @@ def make(
         engine = SerialEngine(tokenizer, sample)
     else:
         engine = PoolEngine(tokenizer, count, sample, workers=workers, in_order=in_order)
+    unread = {job.shard.files[0].label for job in jobs if job.most is not None}
     try:
-        engine.run(todo, teller.listener)
+        with PromiseCheck([file for file in found.files if file.label not in unread]) as promises:
+            engine.run(todo, teller.listener)
+            promises.finish()
     except SourceError as error:
-        rest = [job.shard for job in _read_whole(todo) if job.shard.index not in work.journal.finished]
+        rest = [job.shard for job in _read_whole(todo) if job.shard.key not in work.journal.finished]
         reported = _reported(error, rest, found, options, show_text=show_text)
         if reported is error:
             raise
@@ -84,20 +89,22 @@ def make(
         raise
     finally:
         announcer.stopped()
-    outcomes = [work.journal.finished[job.shard.index] if job.most != 0 else not_read(job) for job in jobs]
+    finished = [work.journal.finished[job.shard.key] if job.most != 0 else not_read(job) for job in jobs]
+    outcomes = list(in_files(finished))
     work.refuse_known_documents(outcomes)
     manifest = make_manifest(outcomes, tokenizer, options)
     if not manifest.total_documents:
         raise BuildError(nothing_kept(outcomes))
+    publish_logs(work.shards, finished)
     corpus = publish(work, manifest, outcomes, tokenizer, {"root": str(found.root)})
-    _tell_drops(outcomes, on_event)
-    _tell_counts(outcomes, found, on_event)
-    _tell_unread(outcomes, on_event)
+    _tell_drops(outcomes, manifest, on_event)
+    _tell_counts(manifest, found, on_event)
+    _tell_unread(manifest, on_event)
     return corpus, manifest, outcomes, len(resumed)
 
 
 def _agrees(job: ShardJob, work: Work) -> bool:
-    outcome = work.journal.finished.get(job.shard.index)
+    outcome = work.journal.finished.get(job.shard.key)
     return outcome is None or agrees(outcome, job.most)
 
 
@@ -131,18 +138,19 @@ def _building(work: Work, jobs: Sequence[ShardJob], options: ContentOptions, tok
         tokenizer=tokenizer.ref,
         first_index=work.first_index,
         source_shards=len(jobs),
+        more_cuts=sum(job.shard.key[1] > 0 for job in jobs),
         total_bytes=sum(job.shard.size for job in jobs),
         plan=work.journal.plan.digest,
-        input_bytes=sum(source.size for outcome in finished for source in outcome.sources),
+        input_bytes=sum(outcome.input_bytes for outcome in finished),
         documents=sum(entry.document_count for outcome in finished for entry in outcome.entries),
         tokens=sum(entry.token_count for outcome in finished for entry in outcome.entries),
     )
 
 
-def _tell_counts(outcomes: Sequence[ShardOutcome], found: Discovery, on_event: Subscriber) -> None:
+def _tell_counts(added: Manifest, found: Discovery, on_event: Subscriber) -> None:
     """Where a list of fetched files counts other documents than were read; what counts is for its writer to say."""
-    counts = {source.path: source.documents + sum(source.dropped.values()) for o in outcomes for source in o.sources}
-    unread = {source.path for outcome in outcomes if outcome.ended_early for source in outcome.sources}
+    counts = {source.path: source.documents + sum(source.dropped.values()) for source in added.sources}
+    unread = {source.path for source in added.sources if not source.whole}
     for file in found.files:
         promised = file.promise.documents if file.promise else None
         if promised not in {None, counts[file.label]} and file.label not in unread:
@@ -150,9 +158,9 @@ def _tell_counts(outcomes: Sequence[ShardOutcome], found: Discovery, on_event: S
             on_event(Notice(kind="documents", message=message))
 
 
-def _tell_unread(outcomes: Sequence[ShardOutcome], on_event: Subscriber) -> None:
+def _tell_unread(added: Manifest, on_event: Subscriber) -> None:
     """How much lies behind the last document that was wanted."""
-    unread = [source for outcome in outcomes for source in outcome.sources if not source.sha256]
+    unread = [source for source in added.sources if not source.whole]
     if unread:
         begun = sum(source.documents > 0 for source in unread)
         size = sum(source.size for source in unread)
@@ -160,11 +168,11 @@ def _tell_unread(outcomes: Sequence[ShardOutcome], on_event: Subscriber) -> None
         on_event(Notice(kind="unread", message=message))
 
 
-def _tell_drops(outcomes: Sequence[ShardOutcome], on_event: Subscriber) -> None:
+def _tell_drops(outcomes: Sequence[ShardOutcome], added: Manifest, on_event: Subscriber) -> None:
     """The first bad documents of each source, in order, and the files that hold none."""
     for outcome in outcomes:
         for drop in outcome.drops:
             on_event(Notice(kind="dropped", message=str(drop)))
-        for source in outcome.sources:
-            if not source.documents and not source.dropped and source.sha256:
-                on_event(Notice(kind="empty", message=f"{source.path}: 0 documents"))
+    for source in added.sources:
+        if not source.documents and not source.dropped and source.whole:
+            on_event(Notice(kind="empty", message=f"{source.path}: 0 documents"))

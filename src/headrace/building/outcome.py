@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from headrace.building.job import ContentOptions, ShardOutcome
+from headrace.building.joining import merged_sources
 from headrace.building.plan import manifest_options
 from headrace.errors import MAX_LISTED
 from headrace.events import BuildFinished
@@ -15,7 +16,7 @@ __all__ = ["closing_report", "make_manifest", "nothing_kept"]
 
 
 def make_manifest(outcomes: Sequence[ShardOutcome], tokenizer: BatchTokenizer, options: ContentOptions) -> Manifest:
-    """The manifest of all shards; `outcomes` in source order."""
+    """The manifest of all shards; `outcomes` in source order, with the rows of their files."""
     entries = [entry for outcome in outcomes for entry in outcome.entries]
     start = 0
     placed = []
@@ -30,7 +31,7 @@ def make_manifest(outcomes: Sequence[ShardOutcome], tokenizer: BatchTokenizer, o
         boundary_token_id=options.boundary_token_id,
         tokenizer=tokenizer.ref,
         options=manifest_options(options),
-        sources=tuple(source for outcome in outcomes for source in outcome.sources),
+        sources=merged_sources(outcomes),
     )
 
 
@@ -43,7 +44,7 @@ def _dropped(sources: Iterable[SourceEntry]) -> dict[str, int]:
 
 def nothing_kept(outcomes: Sequence[ShardOutcome]) -> str:
     """The message of a build that kept no document."""
-    sources = [source for outcome in outcomes for source in outcome.sources]
+    sources = merged_sources(outcomes)
     reasons = ", ".join(f"{count} {reason}" for reason, count in _dropped(sources).items())
     files = [source.path for source in sources]
     names = ", ".join(files[:MAX_LISTED]) + (" ..." if len(files) > MAX_LISTED else "")

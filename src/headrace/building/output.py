@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.errors import BuildError, OutputExistsError
-from headrace.in_progress import LOCK, SHARD_NAME
+from headrace.in_progress import LOCK, SHARD_NAME, Key
 from headrace.manifest import INDEX_NAME, PRIVATE, Manifest
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
@@ -42,6 +42,7 @@ _WHOLE = re.compile(rf"{SHARD_NAME}\.h5")
 _PARTIAL = re.compile(rf"\.+{SHARD_NAME}\.h5\..*")
 _PARTIAL_INDEX = re.compile(r"\.(?:building|shards)\.json\.\d+\.[0-9a-f]{8}")
 """Shards and indexes under the names that they have before they are whole."""
+_LOG = re.compile(r"(\d{6,})-(\d{4,})\.")
 _LOCK_TRIES, _LOCK_PAUSE = 5, 0.1
 """`headrace status` holds the lock for a moment."""
 
@@ -141,8 +142,13 @@ def remove_shards(folder: Path, keep: Collection[str]) -> None:
             Path(entry.path).unlink(missing_ok=True)
 
 
-def remove_attempt(folder: Path, index: int) -> None:
+def remove_attempt(folder: Path, key: Key, *, alone: bool = False) -> None:
     """Remove all shards of one source shard, whole and partial.
+
+    Args:
+        folder: of the shards.
+        key: of the source shard.
+        alone: its file has other cuts, which stay.
 
     Raises:
         BuildError: the folder is gone, or cannot be changed.
@@ -150,23 +156,23 @@ def remove_attempt(folder: Path, index: int) -> None:
     try:
         for entry in os.scandir(folder):
             found = _WHOLE.fullmatch(entry.name) or _PARTIAL.fullmatch(entry.name)
-            if found and int(found[1]) == index:
+            if found and int(found[1]) == key[0] and (not alone or int(found[2]) == key[1]):
                 Path(entry.path).unlink(missing_ok=True)
     except OSError as error:
         raise BuildError(f"{folder}: cannot be written: {error.strerror}") from error
 
 
-def drop_log(folder: Path, index: int) -> Path:
+def drop_log(folder: Path, key: Key) -> Path:
     """Where the documents of a source shard that are not kept are listed."""
-    return folder / DROPPED / f"{index:06d}-0000.jsonl"
+    return folder / DROPPED / f"{key[0]:06d}-{key[1]:04d}.jsonl"
 
 
-def remove_logs(folder: Path, first_index: int, indexes: Collection[int]) -> None:
-    """Remove the lists of dropped documents of the source shards from `first_index` on, but for those in `indexes`."""
+def remove_logs(folder: Path, first_index: int, keys: Collection[Key]) -> None:
+    """Remove the lists of dropped documents of the source shards from `first_index` on, but for those in `keys`."""
     with suppress(FileNotFoundError):
         for log in os.scandir(folder / DROPPED):
-            index = int(log.name.partition("-")[0]) if log.name[:6].isdigit() else -1
-            if index >= first_index and index not in indexes:
+            found = _LOG.match(log.name)
+            if found and int(found[1]) >= first_index and (int(found[1]), int(found[2])) not in keys:
                 Path(log.path).unlink(missing_ok=True)
 
 

@@ -10,6 +10,7 @@ from headrace.errors import Problem
 from headrace.in_progress import Mode, plan_digest
 from headrace.manifest import Manifest, TokenizerRef
 from headrace.sources import BadInput, Discovery
+from headrace.sources.files import CUT_BYTES
 from headrace.sources.split import NO_SPLIT
 
 __all__ = ["BuildPlan", "PlannedSource", "manifest_options"]
@@ -143,6 +144,8 @@ def manifest_options(options: ContentOptions) -> dict[str, Any]:
     later |= {} if options.ids_field is None else {"ids_field": options.ids_field}
     later |= {} if options.id_field is None else {"id_field": options.id_field}
     later |= {} if options.max_documents is None else {"max_documents": options.max_documents}
+    if options.cut_bytes != CUT_BYTES:
+        later["cut_bytes"] = options.cut_bytes
     return later | {
         "bos_token_id": options.bos_token_id,
         "compression": options.compression,

@@ -12,8 +12,10 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from headrace.building.job import ShardJob
+from headrace.building.place import Place
 from headrace.children import child_command, child_environment
-from headrace.errors import BuildError
+from headrace.errors import BuildError, SourceError
+from headrace.sources.cuts import first_row
 
 __all__ = ["Worker", "Workers"]
 
@@ -30,18 +32,13 @@ class Worker:
     results: "Connection[Any, Any]"
     job: ShardJob | None = None
     """What it is at work on."""
-    at: str = ""
-    """Where in that job it said it was; empty before it has begun."""
-
-    @property
-    def job_index(self) -> int:
-        """The source shard that it is at work on."""
-        return cast("ShardJob", self.job).shard.index
+    at: Place | None = None
+    """Where in that job it said it was; None before it has begun."""
 
     def start(self, job: ShardJob) -> None:
         """Give it a job."""
         self.job = job
-        self.at = ""
+        self.at = None
         # A worker that is gone is found when its answer is awaited, with all that it still had to say.
         with suppress(BrokenPipeError):
             self.jobs.send(job)
@@ -63,9 +60,13 @@ class Worker:
         how = f"signal {-code}: {signal.strsignal(-code)}" if code < 0 else f"exit code {code}"
         if self.job is None:
             return f"({how}) while it checked the tokenizer"
-        return f"({how}) " + (
-            f"while it read {self.at}" if self.at else f"before it read {self.job.shard.files[0].label}"
-        )
+        shard = self.job.shard
+        if self.at is None:
+            return f"({how}) before it read {shard.files[0].label}"
+        base = 0
+        with suppress(SourceError):  # which another worker meets, too
+            base = first_row(shard)
+        return f"({how}) while it read {self.at.told(base)}"
 
     def end(self) -> None:
         """Wait until it has ended, and close what it is reached by."""

@@ -57,7 +57,7 @@ class RollingShards:
     A shard is closed at the first document end at or after `shard_tokens`. Nothing is created before the first document.
 
     Args:
-        name: shard id of the k-th shard.
+        name: shard id of the k-th shard of a cut.
         folder: where the shards go.
         create: opens the writer of a shard at a path.
         shard_tokens: tokens after which a shard ends; None for one shard.
@@ -84,6 +84,9 @@ class RollingShards:
         self._writer: HDF5ShardWriter | None = None
         self._partial = folder
         self._stack = ExitStack()
+        self._before = 0
+        """Shards of the cuts before this one."""
+        self._row_base = 0
         self.entries: list[ShardEntry] = []
 
     def add(self, batch: EncodedBatch, origins: Origins | None = None) -> None:
@@ -120,8 +123,30 @@ class RollingShards:
                 self.finish()
             start = stop
 
+    def begin_cut(self, row_base: int) -> int:
+        """Let what is added from now on go into shards of another cut.
+
+        Args:
+            row_base: of these shards, see `ShardEntry`.
+
+        Returns:
+            How many shards the cut has that ends here.
+
+        Raises:
+            BuildError: a file cannot be written.
+        """
+        self.finish()
+        count = len(self.entries) - self._before
+        self._before, self._row_base = len(self.entries), row_base
+        return count
+
+    @property
+    def _shard_id(self) -> str:
+        """Of the shard that is open, or is the next."""
+        return self._name(len(self.entries) - self._before)
+
     def _begin(self) -> HDF5ShardWriter:
-        final = self._folder / f"{self._name(len(self.entries))}.h5"
+        final = self._folder / f"{self._shard_id}.h5"
         # Unique to this attempt, so that a second one never meets the first one's file.
         fresh = fresh_name(final)
         self._partial = fresh.with_name(f"{fresh.name}.partial")
@@ -129,7 +154,7 @@ class RollingShards:
             self._writer = self._stack.enter_context(self._create(self._partial))
         except (OSError, RuntimeError) as error:
             raise self._not_written(error) from error
-        self._opened(len(self.entries), self._partial)
+        self._opened(len(self.entries) - self._before, self._partial)
         return self._writer
 
     def _require_room(self, batch: EncodedBatch, writer: HDF5ShardWriter) -> None:
@@ -151,7 +176,7 @@ class RollingShards:
         require_folder(self._folder)
         found = _HDF5_REASON.search(str(error))
         reason = found.group(1) if found else getattr(error, "strerror", None) or str(error)
-        name = f"{self._name(len(self.entries))}.h5"
+        name = f"{self._shard_id}.h5"
         return BuildError(f"{self._folder / name}: cannot be written: {reason}; nothing was published")
 
     def create_empty(self) -> None:
@@ -167,7 +192,7 @@ class RollingShards:
         """
         if self._writer is None:
             return
-        shard_id = self._name(len(self.entries))
+        shard_id = self._shard_id
         final = self._folder / f"{shard_id}.h5"
         try:
             self._stack.close()
@@ -176,7 +201,7 @@ class RollingShards:
             raise
         except (OSError, RuntimeError, ValueError) as error:
             raise self._not_written(error) from error
-        entry = replace(self._writer.result(shard_id), path=str(final))
+        entry = replace(self._writer.result(shard_id), path=str(final), row_base=self._row_base)
         self._writer = None
         self.entries.append(entry)
         self._published(entry)

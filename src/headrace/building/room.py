@@ -6,6 +6,7 @@ from pathlib import Path
 
 from headrace.building.job import ShardJob
 from headrace.errors import BuildError
+from headrace.in_progress import Key
 
 __all__ = ["RoomCheck"]
 
@@ -25,13 +26,13 @@ class RoomCheck:
 
     def __init__(self, folder: Path, jobs: Sequence[ShardJob]) -> None:
         self._folder = folder
-        self._sizes = {job.shard.index: job.shard.size for job in jobs}
-        self._packed = {job.shard.index: job.shard.files[0].compression is not None for job in jobs}
+        self._sizes = {job.shard.key: job.shard.size for job in jobs}
+        self._packed = {job.shard.key: job.shard.files[0].compression is not None for job in jobs}
         self._before = _bytes_in(folder)
         self.due = sum(self._sizes.values()) > _AFTER_BYTES
         """Whether the time to judge may still come."""
 
-    def look(self, read: Mapping[int, int]) -> None:
+    def look(self, read: Mapping[Key, int]) -> None:
         """Judge, when it is time to; once.
 
         Args:
@@ -54,11 +55,11 @@ class RoomCheck:
                 "build elsewhere"
             )
 
-    def _left(self, read: Mapping[int, int]) -> float:
+    def _left(self, read: Mapping[Key, int]) -> float:
         """Input still to be read over input read, in decompressed bytes as far as they can be told."""
         weights = {True: _EXPANSION, False: 1}
-        done = sum(count * weights[self._packed[index]] for index, count in read.items())
-        rest = sum((size - read.get(index, 0)) * weights[self._packed[index]] for index, size in self._sizes.items())
+        done = sum(count * weights[self._packed[key]] for key, count in read.items())
+        rest = sum((size - read.get(key, 0)) * weights[self._packed[key]] for key, size in self._sizes.items())
         return max(rest, 0) / done
 
 

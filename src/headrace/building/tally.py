@@ -26,6 +26,10 @@ class Tally:
     """Documents dropped for another reason than being empty."""
     replaced: int = 0
     cut_tokens: int = 0
+    rows: int = 0
+    """Lines gone by: see `DocumentBatch.rows_read`."""
+    start: int = 0
+    """See `DocumentBatch`."""
     kept_by_file: Counter[int] = field(default_factory=Counter[int])
     drops_by_label: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
 
@@ -36,6 +40,8 @@ class Tally:
         self.documents_in += len(batch.texts) + len(batch.drops)
         self.text_bytes += sum(map(len, batch.texts)) if self.are_texts else 0
         self.replaced += batch.replaced
+        self.rows += batch.rows_read
+        self.start = batch.start
         for number, count in enumerate(np.bincount(batch.files).tolist()):
             if count:
                 self.kept_by_file[number] += count

@@ -1,7 +1,6 @@
 """What the engine reports, turned into events, the journal and `building.json`."""
 
 import time
-from pathlib import Path
 
 from headrace.building.announce import Announcer
 from headrace.building.engine import Counts, Listener
@@ -9,6 +8,7 @@ from headrace.building.job import ShardOutcome
 from headrace.building.journal import Journal
 from headrace.building.room import RoomCheck
 from headrace.events import Notice, Progress, ShardWritten, Subscriber
+from headrace.in_progress import Key, OpenShard
 
 __all__ = ["Teller"]
 
@@ -29,7 +29,7 @@ class Teller:
         self._announcer = announcer
         self._room = room
         self._started = time.monotonic()
-        self._counts: dict[int, Counts] = {}
+        self._counts: dict[Key, Counts] = {}
         self._sums = [0, 0, 0, 0]
 
     @property
@@ -37,10 +37,10 @@ class Teller:
         """For the engine."""
         return Listener(progress=self.progress, outcome=self.outcome, opened=self.opened, retry=self.retry)
 
-    def progress(self, index: int, counts: Counts) -> None:
+    def progress(self, key: Key, counts: Counts) -> None:
         """A source shard's running counts."""
-        before = self._counts.get(index, (0, 0, 0, 0))
-        self._counts[index] = counts
+        before = self._counts.get(key, (0, 0, 0, 0))
+        self._counts[key] = counts
         self._sums = [total + new - old for total, new, old in zip(self._sums, counts, before, strict=True)]
         input_bytes, documents, tokens, text_bytes = self._sums
         seconds = time.monotonic() - self._started
@@ -51,16 +51,16 @@ class Teller:
         )
         self._announcer.progress(input_bytes, documents, tokens, seconds)
         if self._room.due:
-            self._room.look({index: counts[0] for index, counts in self._counts.items()})
+            self._room.look({key: counts[0] for key, counts in self._counts.items()})
 
-    def opened(self, index: int, roll: int, path: Path) -> None:
+    def opened(self, shard: OpenShard) -> None:
         """A shard was begun."""
-        self._announcer.opened(index, roll, path)
+        self._announcer.opened(shard)
 
     def outcome(self, outcome: ShardOutcome) -> None:
         """A source shard is finished."""
         self._journal.finish(outcome)
-        self._announcer.finished(outcome.index)
+        self._announcer.finished(outcome.key)
         for entry in outcome.entries:
             self._tell(
                 ShardWritten(

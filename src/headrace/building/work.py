@@ -13,7 +13,7 @@ from headrace.building.output import DROPPED, OutputFolder, remove_logs, remove_
 from headrace.building.plan import BuildPlan
 from headrace.building.replacing import remove_replaced
 from headrace.errors import OutputExistsError, Problem
-from headrace.in_progress import BUILDING_NAME, JOURNAL, Mode
+from headrace.in_progress import BUILDING_NAME, JOURNAL, Key, Mode
 from headrace.manifest import PRIVATE, Manifest
 from headrace.sources import Discovery
 
@@ -60,7 +60,7 @@ class Work:
         for shard in found.shards:
             placed = replace(shard, index=self.first_index + shard.index)
             jobs.append(ShardJob(shard=placed, source=source, options=options, output=self.shards))
-            source += len(shard.files)
+            source += len(shard.files) if shard.is_last else 0
         return jobs
 
     def begin(self, plan: BuildPlan) -> None:
@@ -89,9 +89,7 @@ class Work:
         if there is None or journal.plan is None:
             return None
         made = [
-            (entry.path, entry.sha256)
-            for index in sorted(journal.finished)
-            for entry in journal.finished[index].entries
+            (entry.path, entry.sha256) for key in sorted(journal.finished) for entry in journal.finished[key].entries
         ]
         is_there = made == [(entry.path, entry.sha256) for entry in there.shards]  # then it only could not tidy up
         return None if is_there else len(journal.finished)
@@ -121,11 +119,11 @@ class Work:
         remove_shards(self.shards, keep)
         remove_logs(self.shards, self.first_index, set(self.journal.kept))
 
-    def discard(self, indices: Sequence[int]) -> None:
+    def discard(self, keys: Sequence[Key]) -> None:
         """Do source shards again that were finished by an earlier run, but not as this one wants them."""
-        if indices:
-            for index in indices:
-                del self.journal.finished[index]
+        if keys:
+            for key in keys:
+                del self.journal.finished[key]
             self.journal.record()
             self.remove_leftovers()
 
@@ -137,7 +135,7 @@ class Work:
         """
         if not self.refuse_known or self.base is None:
             return
-        known = {source.sha256: source.path for source in self.base.sources}
+        known = {source.sha256: source.path for source in self.base.sources if source.sha256}
         same = [source for outcome in outcomes for source in outcome.sources if source.sha256 in known]
         if same:
             raise OutputExistsError(

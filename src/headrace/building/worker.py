@@ -17,7 +17,6 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
@@ -66,12 +65,9 @@ def _work(
     def report(tally: Tally) -> None:
         send("progress", (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes))
 
-    def opened(roll: int, path: Path) -> None:
-        send("opened", (roll, path))
-
     if sample is not None:
         threading.Thread(target=_check, args=(tokenizer, sample, send), daemon=True).start()
-    hooks = Hooks(report=report, opened=opened, at=partial(send, "at"))
+    hooks = Hooks(report=report, opened=partial(send, "opened"), at=partial(send, "at"))
     while True:
         job: ShardJob = jobs.recv()
         try:

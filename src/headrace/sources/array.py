@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from headrace.sources.compressed import ByteStream, open_stream
 from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES, FIRST_BLOCK_BYTES, fast_decoder, fast_id_decoder
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.field import Field
-from headrace.sources.files import SourceFile
+from headrace.sources.files import CUT_BYTES, SourceFile
 from headrace.sources.lines import ENDS_EARLY, LineFault, LineParser
 from headrace.sources.rawfile import Observer
 from headrace.sources.utf8 import first_invalid_utf8
@@ -48,6 +48,7 @@ def read_array(
     block_bytes: int = BLOCK_BYTES,
     batch_bytes: int = BATCH_BYTES,
     observe: Observer | None = None,
+    cut_bytes: int = CUT_BYTES,
 ) -> Iterator[DocumentBatch]:
     """Yield the documents of one file, in order, as batches; arguments and errors are those of `read_jsonl`.
 
@@ -57,7 +58,11 @@ def read_array(
     """
     builder = BatchBuilder()
     reader = _Reader(
-        file.label, file_index, LineParser(text_field, BadInput(on_bad_input), keep_empty=keep_empty), builder
+        file.label,
+        file_index,
+        LineParser(text_field, BadInput(on_bad_input), keep_empty=keep_empty),
+        builder,
+        cut_bytes,
     )
     with open_stream(file, observe) as stream:
         steps = map(reader.add, _blocks(_elements(stream, block_bytes), block_bytes))
@@ -188,17 +193,23 @@ def _behind_string(data: bytes, start: int) -> int:
 class _Reader:
     """Turns elements into documents and drops."""
 
-    def __init__(self, label: str, file_index: int, parser: LineParser, builder: BatchBuilder) -> None:
+    def __init__(self, label: str, file_index: int, parser: LineParser, builder: BatchBuilder, cut_bytes: int) -> None:
         self._label = label
         self._file_index = file_index
         self._parser = parser
         self._builder = builder
+        self._cut_bytes = cut_bytes
         self._decode = fast_decoder(parser.field)
         self._decode_ids = fast_id_decoder(parser.field) if parser.field.id_name else None
         self._row = 0
 
     def add(self, block: list[_Element]) -> None:
         """Read the next elements."""
+        for number, elements in groupby(block, lambda element: element.byte // self._cut_bytes):
+            self._builder.begin_cut(number, self._row)
+            self._add(list(elements))
+
+    def _add(self, block: list[_Element]) -> None:
         self._builder.stream_bytes += sum(len(element.data) + 1 for element in block)
         texts = self._fast_texts(block)
         kept = list(range(len(block)))

@@ -7,7 +7,7 @@ from typing import Any
 from headrace.sources.columns import ColumnReader, load_pyarrow, steps_of, told_as_damage
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch
 from headrace.sources.field import Field, as_field
-from headrace.sources.files import SourceFile
+from headrace.sources.files import CUT_BYTES, SourceFile
 from headrace.sources.random_access import PlacedReads, follow, follow_to_end
 from headrace.sources.rawfile import Observer, RawFile, open_raw
 from headrace.sources.schema import column_fault
@@ -44,8 +44,11 @@ def read_arrow(
     file_index: int = 0,
     batch_bytes: int = BATCH_BYTES,
     observe: Observer | None = None,
+    cut_bytes: int = CUT_BYTES,
 ) -> Iterator[DocumentBatch]:
     """Yield the documents of one file, in order, as batches; arguments, rows and errors are those of `read_parquet`.
+
+    A cut ends with the record batch with which it holds `cut_bytes` of text.
 
     Memory is bounded by the largest record batch of the file: of its text column in the file format, of all columns in
     the stream format.
@@ -60,10 +63,10 @@ def read_arrow(
             follow(raw, place.tell(), file.size)
             return raw.consumed
 
-        yield from builder.batches(_pieces(raw, place, field, reader), consumed, batch_bytes)
+        yield from builder.batches(_pieces(raw, place, field, reader, cut_bytes), consumed, batch_bytes)
 
 
-def _pieces(raw: RawFile, place: PlacedReads, field: Field, reader: ColumnReader) -> Iterator[None]:
+def _pieces(raw: RawFile, place: PlacedReads, field: Field, reader: ColumnReader, cut_bytes: int) -> Iterator[None]:
     """Read the column, and at the end the rest of the file."""
     with _opened(raw, place) as arrow:
         if fault := column_fault(arrow.schema, field):
@@ -71,17 +74,19 @@ def _pieces(raw: RawFile, place: PlacedReads, field: Field, reader: ColumnReader
         wanted = {path[0] for path in (field.path, field.id_path) if path}
         columns = sorted(arrow.schema.get_field_index(name) for name in wanted)
     with _opened(raw, place, columns) as arrow:
-        yield from steps_of(raw, "Arrow data", _steps(arrow, reader))
+        yield from steps_of(raw, "Arrow data", _steps(arrow, reader, cut_bytes))
     follow_to_end(raw)
 
 
-def _steps(arrow: Any, reader: ColumnReader) -> Iterator[None]:  # noqa: ANN401  # no types
-    if hasattr(arrow, "num_record_batches"):
-        for number in range(arrow.num_record_batches):
-            yield from reader.pieces(arrow.get_batch(number))
-    else:
-        for batch in arrow:
-            yield from reader.pieces(batch)
+def _steps(arrow: Any, reader: ColumnReader, cut_bytes: int) -> Iterator[None]:  # noqa: ANN401  # no types
+    in_place = hasattr(arrow, "num_record_batches")
+    batches = map(arrow.get_batch, range(arrow.num_record_batches)) if in_place else arrow
+    begun = 0
+    for batch in batches:
+        if reader.text_bytes - begun >= cut_bytes:
+            begun = reader.text_bytes
+            reader.begin_cut()
+        yield from reader.pieces(batch)
 
 
 @contextmanager

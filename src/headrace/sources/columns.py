@@ -10,7 +10,7 @@ import numpy as np
 from headrace.errors import HeadraceError, MissingExtraError
 from headrace.sources.documents import BadInput, BatchBuilder, Drop
 from headrace.sources.field import Field, Ids
-from headrace.sources.files import label
+from headrace.sources.files import Cut, label
 from headrace.sources.lists import id_faults, lists_of, storage
 from headrace.sources.rawfile import RawFile
 from headrace.sources.schema import MOST_CHARACTERS
@@ -88,7 +88,8 @@ class ColumnReader:
         builder: collects the documents.
 
     Attributes:
-        rows: read so far.
+        rows: read so far, and those before the cut of the file that is read.
+        text_bytes: in the rows read so far, kept or not.
     """
 
     def __init__(
@@ -104,6 +105,8 @@ class ColumnReader:
         self.rows = 0
         self._start = 0
         self._ids_of_batch: Any = None
+        self.text_bytes = 0
+        self._cut = 0
         self._label = label
         self._file_index = file_index
         self._field = field
@@ -111,6 +114,18 @@ class ColumnReader:
         self._replace = on_bad_input is BadInput.REPLACE
         self._keep_empty = keep_empty
         self._builder = builder
+
+    def begin(self, cut: Cut) -> None:
+        """Read one cut, all of whose rows are known."""
+        assert cut.row_base is not None  # noqa: S101  # of tables it is known
+        self.rows, self._cut = cut.row_base, cut.number
+        self._builder.begin_cut(cut.number, cut.row_base)
+        self._builder.start = cut.start
+
+    def begin_cut(self) -> None:
+        """Let what follows be of the next cut."""
+        self._cut += 1
+        self._builder.begin_cut(self._cut, self.rows)
 
     def pieces(self, batch: Any) -> Iterator[None]:  # noqa: ANN401  # a pyarrow.RecordBatch
         """Read the rows of a batch, a piece at a time.
@@ -134,6 +149,7 @@ class ColumnReader:
 
     def _add(self, found: _Texts) -> None:
         texts = found.texts
+        self.text_bytes += sum(map(len, filter(None, texts)))
         kept: Any = np.arange(len(texts))
         if not found.valid or None in texts or (not self._keep_empty and b"" in texts):
             texts, kept = self._judged(texts)
@@ -144,6 +160,7 @@ class ColumnReader:
         name = self._field.name
         found = lists_of(array)
         texts = ids.documents(found.flat, found.lengths)
+        self.text_bytes += sum(map(len, texts))
         faults = {row: f"{name} {why}" for row, why in id_faults(found, ids)}
         if not self._keep_empty:
             faults = {row: "empty" for row, text in enumerate(texts) if not text} | faults

@@ -13,7 +13,17 @@ from headrace.sources.arrow import ARROW_MAGICS, inspect_arrow
 from headrace.sources.compressed import compression_of, open_stream
 from headrace.sources.documents import BadInput
 from headrace.sources.field import Field
-from headrace.sources.files import Compression, Kind, NamedKind, SourceFile, kind_of_name, label, split_compression
+from headrace.sources.files import (
+    CUT_BYTES,
+    Compression,
+    Kind,
+    NamedKind,
+    SourceFile,
+    byte_cuts,
+    kind_of_name,
+    label,
+    split_compression,
+)
 from headrace.sources.lines import ENDS_EARLY, JSON_DECODER, LineFault, LineParser
 from headrace.sources.parquet import PARQUET_MAGIC, inspect_parquet
 from headrace.sources.utf8 import BOM
@@ -61,7 +71,9 @@ class Refusal(Exception):  # noqa: N818 -- no error yet: the caller decides whet
         """Line at fault, from 1."""
 
 
-def inspect(path: str, *, shown: str, form: Format, chosen: bool, field: Field) -> SourceFile:
+def inspect(
+    path: str, *, shown: str, form: Format, chosen: bool, field: Field, cut_bytes: int = CUT_BYTES
+) -> SourceFile:
     """Look at the start of a file and return how it is to be read.
 
     Args:
@@ -70,12 +82,13 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, field: Field) 
         form: `auto` goes by the name, and by the content where that says nothing.
         chosen: the user named this file; else its name was found in a folder, and `.json` must hold the text field.
         field: looked for in Parquet and Arrow files, and in `.json` files found in a folder.
+        cut_bytes: decompressed bytes after which a file is cut that can be read in several places at once.
 
     Raises:
         Refusal: it cannot or should not be read.
         MissingExtraError: it is Parquet or Arrow, and pyarrow is not installed.
     """
-    size = _size(path)
+    size, modified = _size_and_time(path)
     named = kind_of_name(Path(path).name)
     file = SourceFile(Path(path), shown, size, "text", None)
     try:
@@ -91,7 +104,7 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, field: Field) 
         elif size:
             _refuse_wrong_suffix(path)
         if table := _table_kind(head, named, form):
-            return _table_file(file, head, table, field)
+            return _table_file(file, head, table, field, modified=modified, cut_bytes=cut_bytes)
         kind = _kind(file, named, form)
         if kind == "jsonl" and head.removeprefix(BOM).lstrip().startswith(b"[") and _is_array(file):
             kind = "array"
@@ -102,7 +115,8 @@ def inspect(path: str, *, shown: str, form: Format, chosen: bool, field: Field) 
             _refuse_without_field(file, kind, field)
     except SourceError as error:
         raise Refusal(error.summary.removeprefix(f"{shown}: ")) from error
-    return SourceFile(file.path, shown, size, kind, compression)
+    cuts = byte_cuts(size, modified, cut_bytes) if kind == "jsonl" and compression is None else ()
+    return SourceFile(file.path, shown, size, kind, compression, cuts=cuts)
 
 
 _CONTINUED = b"\xff\xff\xff\xff"
@@ -125,14 +139,19 @@ def _is_stream(head: bytes) -> bool:
     return length > 0 and length % 8 == 0
 
 
-def _table_file(file: SourceFile, head: bytes, kind: Kind, field: Field) -> SourceFile:
+def _table_file(
+    file: SourceFile, head: bytes, kind: Kind, field: Field, *, modified: int, cut_bytes: int
+) -> SourceFile:
     if file.compression and head.startswith(_TABLES[kind]):
         raise Refusal(f"{_TABLE_NAMES[kind]} compressed with {file.compression}; decompress it first")
     found = replace(file, kind=kind, compression=None)
-    inspect_table = inspect_parquet if kind == "parquet" else inspect_arrow
-    if fault := inspect_table(found, field):
+    if kind == "parquet":
+        fault, cuts = inspect_parquet(found, field, modified=modified, cut_bytes=cut_bytes)
+    else:
+        fault, cuts = inspect_arrow(found, field), ()
+    if fault:
         raise Refusal(fault)
-    return found
+    return replace(found, cuts=cuts)
 
 
 def inspect_named(path: Path, *, kind: Literal["jsonl", "text"]) -> SourceFile:
@@ -158,7 +177,7 @@ def _require(file: SourceFile, kind: Kind) -> SourceFile:
     return file
 
 
-def _size(path: str) -> int:
+def _size_and_time(path: str) -> tuple[int, int]:
     try:
         status = os.stat(path)  # noqa: PTH116 -- names that are not UTF-8 stay strings
     except FileNotFoundError as error:
@@ -167,7 +186,7 @@ def _size(path: str) -> int:
     except OSError as error:
         raise Refusal(f"cannot be opened ({error.strerror or error})") from error
     if stat.S_ISREG(status.st_mode):
-        return status.st_size
+        return status.st_size, status.st_mtime_ns
     what = next((what for test, what in _SPECIAL if test(status.st_mode)), "no regular file")
     raise Refusal(f"{what}; wanted a file")
 

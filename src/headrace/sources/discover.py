@@ -15,6 +15,7 @@ from headrace.sources.content import Format, Refusal, inspect
 from headrace.sources.fetched import fetched_files
 from headrace.sources.field import Field, as_field
 from headrace.sources.files import (
+    CUT_BYTES,
     Promise,
     SourceFile,
     SourceShard,
@@ -49,7 +50,7 @@ class Discovery:
     @property
     def files(self) -> tuple[SourceFile, ...]:
         """All files, in order."""
-        return tuple(file for shard in self.shards for file in shard.files)
+        return tuple(file for shard in self.shards if shard.is_last for file in shard.files)
 
     @classmethod
     def of_documents(cls, file: SourceFile) -> "Discovery":
@@ -70,6 +71,7 @@ def discover(
     text_field: str | Field = "text",
     text_split: str = NO_SPLIT,
     allow_duplicates: bool = False,
+    cut_bytes: int = CUT_BYTES,
 ) -> Discovery:
     """List the input files and look at the start of each.
 
@@ -92,6 +94,8 @@ def discover(
         text_split: where text files are cut into documents: `none` (a file is one), `blank-lines`, `line:TEXT` (lines that
             are this text) or any other text (wherever it stands).
         allow_duplicates: accept `a.jsonl` beside `a.jsonl.gz`.
+        cut_bytes: decompressed bytes after which a file is cut that can be read in several places at once: JSON lines that
+            are not compressed, and Parquet. Each cut is a source shard.
 
     Raises:
         SourceNotFoundError: a path, a match or an input file in a folder is missing, and nothing else is wrong.
@@ -107,7 +111,7 @@ def discover(
         search.add(index, os.fspath(item))
     if not inputs:
         raise SourceNotFoundError("no inputs: wanted at least one file, folder or pattern")
-    return _Selection(search, field, text_split).finish(
+    return _Selection(search, field, text_split, cut_bytes).finish(
         [os.fspath(item) for item in inputs], allow_duplicates=allow_duplicates
     )
 
@@ -242,8 +246,9 @@ class _Search:
 class _Selection:
     """Looks into the candidates, and keeps those that can be read."""
 
-    def __init__(self, search: _Search, field: Field, text_split: str) -> None:
+    def __init__(self, search: _Search, field: Field, text_split: str, cut_bytes: int) -> None:
         self._search = search
+        self._cut_bytes = cut_bytes
         self._text_split = text_split
         self._field = field
         self._root = os.path.commonpath(search.roots) if search.roots else "/"
@@ -285,7 +290,14 @@ class _Selection:
             self._search.answered.add(candidate.input_index)
             return
         try:
-            file = inspect(path, shown=shown, form=self._search.form, chosen=candidate.chosen, field=self._field)
+            file = inspect(
+                path,
+                shown=shown,
+                form=self._search.form,
+                chosen=candidate.chosen,
+                field=self._field,
+                cut_bytes=self._cut_bytes,
+            )
         except Refusal as refusal:
             if refusal.foreign and not candidate.chosen:
                 self._skipped.append(_LeftOut(candidate.input_index, path, refusal.reason))

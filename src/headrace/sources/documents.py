@@ -35,7 +35,8 @@ class Drop:
     path: str
     """Label of the file: relative to the inputs' common root."""
     row: int
-    """Line or row of the file, from 0, blank lines counted; `WHOLE_FILE` where the whole file is meant."""
+    """Line or row of the file, from 0, blank lines counted; `WHOLE_FILE` where the whole file is meant. A reader of a cut that
+    does not know the lines before it counts from its own first (see `cuts.in_file`)."""
     byte: int
     """Offset in the decompressed stream, a byte order mark included: of the fault, or of its line's start. -1 where there is none:
     rows of Parquet, and a whole file that is damaged."""
@@ -70,7 +71,7 @@ class DocumentBatch:
     texts: list[bytes]
     """Valid UTF-8 without byte order mark; none empty unless empty documents are kept."""
     rows: NDArray[np.uint64]
-    """(len(texts),) Line or row of the file, from 0; 0 for a text file."""
+    """(len(texts),) Line or row of the file, from 0; 0 for a text file. Of JSON lines read by cuts: of the cut."""
     offsets: NDArray[np.uint64]
     """(len(texts),) Byte in the decompressed stream where the document's line or text starts. A byte order mark counts:
     what follows it starts at 3. 0 for Parquet."""
@@ -83,6 +84,14 @@ class DocumentBatch:
     """Bytes on disk read since the last batch."""
     replaced_texts: list[int]
     """Indices in `texts`, increasing, of those in which an invalid byte or a lone surrogate became U+FFFD."""
+    cut: int = 0
+    """Number of the file's cut in which all of its documents begin; and ..."""
+    row_base: int = 0
+    """... the row at which that begins."""
+    rows_read: int = 0
+    """Of JSON lines: how many have gone by since the last batch, whatever became of them."""
+    start: int = 0
+    """Where a cut is read: byte of the file at which it begins, for JSON lines with the first one that begins in it."""
 
     @property
     def replaced(self) -> int:
@@ -100,6 +109,14 @@ class BatchBuilder:
     replaced_texts: list[int] = field(default_factory=list[int])
     stream_bytes: int = 0
     """Decompressed bytes gone into this batch, kept or not."""
+    rows_read: int = 0
+    """Lines gone into this batch, kept or not."""
+    cut: int = 0
+    row_base: int = 0
+    """See `DocumentBatch`, and `begin_cut`; likewise ..."""
+    start: int = 0
+    """... the byte at which the cut begins that is read."""
+    _ready: list["DocumentBatch"] = field(default_factory=list[DocumentBatch])
     _rows: list[NDArray[np.uint64]] = field(default_factory=list[NDArray[np.uint64]])
     _offsets: list[NDArray[np.uint64]] = field(default_factory=list[NDArray[np.uint64]])
     _files: list[NDArray[np.uint32]] = field(default_factory=list[NDArray[np.uint32]])
@@ -156,6 +173,14 @@ class BatchBuilder:
         """Note that something was replaced in the text that will be the next one but `ahead`."""
         self.replaced_texts.append(len(self.texts) + ahead)
 
+    def begin_cut(self, cut: int, row_base: int) -> None:
+        """Let what is added from now on be of another cut, and so of other batches, if it is not of that cut already."""
+        if cut == self.cut:
+            return
+        if self.texts or self.drops or self.stream_bytes:
+            self._ready.append(self.take(0))
+        self.cut, self.row_base = cut, row_base
+
     def batches(
         self, steps: Iterable[object], consumed: Callable[[], int], batch_bytes: int
     ) -> Iterator[DocumentBatch]:
@@ -169,6 +194,8 @@ class BatchBuilder:
         """
         told = taken = 0
         for _ in steps:
+            yield from self._ready
+            self._ready.clear()
             faulty = bool(self.drops or self.replaced_texts) and taken + self.stream_bytes <= batch_bytes
             if faulty or self.stream_bytes >= batch_bytes or len(self.drops) >= MOST_DROPS:
                 taken += self.stream_bytes
@@ -176,7 +203,7 @@ class BatchBuilder:
                 yield self.take(now - told)
                 told = now
         now = consumed()
-        if self.texts or self.drops or now > told:
+        if self.texts or self.drops or self.rows_read or now > told:
             yield self.take(now - told)
 
     def take(self, consumed: int) -> DocumentBatch:
@@ -190,7 +217,12 @@ class BatchBuilder:
             drops=self.drops,
             consumed=consumed,
             replaced_texts=self.replaced_texts,
+            cut=self.cut,
+            row_base=self.row_base,
+            rows_read=self.rows_read,
+            start=self.start,
         )
-        self.texts, self.ids, self.drops, self.replaced_texts, self.stream_bytes = [], [], [], [], 0
+        self.texts, self.ids, self.drops, self.replaced_texts = [], [], [], []
+        self.stream_bytes = self.rows_read = 0
         self._rows, self._offsets, self._files = [], [], []
         return batch

@@ -8,7 +8,9 @@ from typing import Literal
 from headrace.sources.items import Items
 
 __all__ = [
+    "CUT_BYTES",
     "Compression",
+    "Cut",
     "Kind",
     "NamedKind",
     "Promise",
@@ -41,6 +43,10 @@ TEXT_SHARD_BYTES = 64 * 2**20
 """Most bytes on disk of the text files that share a source shard; a larger file has one of its own."""
 
 
+CUT_BYTES = 2**30
+"""Decompressed bytes after which a large file is cut. A constant of the format; tests set it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Promise:
     """What a downloader's list says about a file."""
@@ -49,6 +55,48 @@ class Promise:
     sha256: str
     """Hex, of the bytes on disk."""
     documents: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A part of a large file that is read by itself, side by side with the others."""
+
+    number: int
+    start: int
+    """First byte in the file, and ..."""
+    stop: int
+    """... after its last. Of JSON lines, those that begin here belong to the cut."""
+    count: int
+    """Cuts of the file."""
+    modified: int
+    """When the file was last written to, as it was listed: nanoseconds since 1970."""
+    groups: tuple[int, int] = (0, 0)
+    """Of Parquet, the row groups [first, last) of the cut ..."""
+    row_base: int | None = 0
+    """... and the rows before them. None where the rows before are not known: JSON lines, but for the first cut."""
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return self.stop - self.start
+
+
+def byte_cuts(size: int, modified: int, cut_bytes: int) -> tuple[Cut, ...]:
+    """The cuts of a file of JSON lines that is not compressed; none where it is to be read as a whole."""
+    if size <= cut_bytes:
+        return ()
+    count = -(-size // cut_bytes)
+    return tuple(
+        Cut(
+            number,
+            number * cut_bytes,
+            min((number + 1) * cut_bytes, size),
+            count,
+            modified,
+            row_base=None if number else 0,
+        )
+        for number in range(count)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +118,37 @@ class SourceFile:
     """Compared with what is read, where a list named the file."""
     given: Items | None = field(default=None, compare=False, repr=False)
     """What is read in place of a file."""
+    cuts: tuple[Cut, ...] = ()
+    """Where it is large and can be read in several places at once; else it is read from its start to its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceShard:
-    """The files that go, in order, into one shard of the corpus: a file, or neighbouring text files."""
+    """What is read in one go, in order, into shards of its own: a file, a cut of one, or neighbouring text files."""
 
     index: int
+    """The same for all cuts of a file."""
     files: tuple[SourceFile, ...]
+    cut: Cut | None = None
 
     @property
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(file.size for file in self.files)
+        return self.cut.size if self.cut else sum(file.size for file in self.files)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Index and number of the cut, by which it is known among the others."""
+        return self.index, self.cut.number if self.cut else 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other cut of its file follows."""
+        return self.cut is None or self.cut.number + 1 == self.cut.count
 
 
 def group_into_shards(files: list[SourceFile], limit: int = TEXT_SHARD_BYTES) -> tuple[SourceShard, ...]:
-    """Cut an ordered list of files into source shards: a function of the list alone."""
+    """Put an ordered list of files together into source shards: a function of the list alone."""
     groups: list[list[SourceFile]] = []
     room = -1  # bytes that the last group can still take
     for file in files:
@@ -96,7 +158,9 @@ def group_into_shards(files: list[SourceFile], limit: int = TEXT_SHARD_BYTES) ->
         else:
             groups.append([file])
             room = limit - file.size if file.kind == "text" else -1
-    return tuple(SourceShard(index, tuple(group)) for index, group in enumerate(groups))
+    return tuple(
+        SourceShard(index, tuple(group), cut) for index, group in enumerate(groups) for cut in group[0].cuts or (None,)
+    )
 
 
 def split_compression(name: str) -> tuple[str, Compression | None]:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from headrace.sources.compressed import ByteStream, open_stream
 from headrace.sources.content import inspect_named
+from headrace.sources.cuts import CutStream, open_cut
 from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES, FIRST_BLOCK_BYTES, fast_decoder, fast_id_decoder
 from headrace.sources.documents import WHOLE_FILE, BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.field import Field, split_field
-from headrace.sources.files import SourceFile
+from headrace.sources.files import CUT_BYTES, Cut, SourceFile
 from headrace.sources.lines import LineFault, LineParser
 from headrace.sources.rawfile import Observer
 from headrace.sources.utf8 import BOM, first_invalid_utf8, wide_encoding
@@ -35,6 +36,8 @@ def read_jsonl(
     block_bytes: int = BLOCK_BYTES,
     batch_bytes: int = BATCH_BYTES,
     observe: Observer | None = None,
+    cut: Cut | None = None,
+    cut_bytes: int = CUT_BYTES,
 ) -> Iterator[DocumentBatch]:
     """Yield the documents of one file, in order, as batches.
 
@@ -52,15 +55,19 @@ def read_jsonl(
         batch_bytes: a batch ends with the first block that reaches this many decompressed bytes, or `MOST_DROPS`; and
             with any block that has a fault among the first so many bytes of the file, so that all of it being wrong is
             known at once.
-        observe: receives the file's bytes as they lie on disk.
+        observe: receives the file's bytes as they lie on disk; with `cut`, those of its lines.
+        cut: read the lines that begin in this cut alone; `rows`, and those of drops, count from its first one.
+        cut_bytes: without `cut`: decompressed bytes after which a new cut begins, see `DocumentBatch`.
 
     Raises:
         SourceError: the file ends early, is damaged or has changed since it was listed.
     """
     parser = LineParser(text_field, BadInput(on_bad_input), keep_empty=keep_empty)
     builder = BatchBuilder()
-    reader = _BlockReader(file.label, file_index, parser, builder)
-    with open_stream(file, observe) as stream:
+    reader = _BlockReader(file.label, file_index, parser, builder, cut_bytes)
+    with open_stream(file, observe) if cut is None else open_cut(file, cut, observe) as stream:
+        if isinstance(stream, CutStream):
+            reader.begin(stream)
         steps = map(reader.add, _line_blocks(stream, block_bytes))
         yield from builder.batches(steps, lambda: stream.consumed, batch_bytes)
 
@@ -129,19 +136,46 @@ class _Lines(NamedTuple):
 class _BlockReader:
     """Turns the blocks of one file into documents and drops."""
 
-    def __init__(self, label: str, file_index: int, parser: LineParser, builder: BatchBuilder) -> None:
+    def __init__(
+        self, label: str, file_index: int, parser: LineParser, builder: BatchBuilder, cut_bytes: int | None
+    ) -> None:
         self._label = label
         self._file_index = file_index
         self._parser = parser
         self._builder = builder
+        self._cut_bytes = cut_bytes
+        """None where all is of one cut."""
         self._decode = fast_decoder(parser.field)
         self._decode_ids = fast_id_decoder(parser.field) if parser.field.id_name else None
         self._row = 0
         self._offset = 0
         self._given_up = False
 
+    def begin(self, stream: CutStream) -> None:
+        """Read one cut: its lines count from 0, its bytes from the start of the file."""
+        self._builder.begin_cut(stream.cut.number, 0)
+        self._builder.start = stream.start
+        self._cut_bytes = None
+        self._offset = stream.start
+        self._given_up = stream.cut.start > 0 and wide_encoding(stream.head) is not None  # the first cut says so
+
     def add(self, block: bytes) -> None:
         """Read the next block. All blocks of a file in another encoding together are one drop."""
+        while (size := self._size_in_cut(block)) < len(block):
+            self._add(block[:size])
+            block = block[size:]
+        self._add(block)
+
+    def _size_in_cut(self, block: bytes) -> int:
+        """How much of a block lies in the lines of one cut, which begins if it has not."""
+        if self._cut_bytes is None or self._given_up:
+            return len(block)
+        number, beyond = divmod(self._offset, self._cut_bytes)
+        self._builder.begin_cut(number, self._row)
+        end = block.find(b"\n", self._cut_bytes - beyond - 1) + 1
+        return end or len(block)
+
+    def _add(self, block: bytes) -> None:
         self._builder.stream_bytes += len(block)
         if self._given_up:
             return
@@ -167,6 +201,7 @@ class _BlockReader:
         offsets = (lines.starts[kept] + self._offset).astype(np.uint64)
         self._builder.add(texts, rows, offsets, self._file_index, ids=ids, label=self._label)
         self._row += len(lines.starts)
+        self._builder.rows_read += len(lines.starts)
         self._offset += len(block)
 
     def _ids(

@@ -1,13 +1,13 @@
 """Parquet files: one document a row, the text in one of the columns. Needs the extra `parquet`."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from headrace.sources.columns import PIECE_ROWS, ColumnReader, load_pyarrow, steps_of, told_as_damage
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch
 from headrace.sources.field import Field, as_field
-from headrace.sources.files import SourceFile
+from headrace.sources.files import CUT_BYTES, Cut, SourceFile
 from headrace.sources.random_access import PlacedReads, follow, follow_to_end
 from headrace.sources.rawfile import Observer, RawFile, open_raw
 from headrace.sources.schema import column_fault
@@ -26,8 +26,19 @@ _LEAST_ROWS = 16
 _PAGE_BYTES = 1024 * 1024
 
 
-def inspect_parquet(file: SourceFile, field: Field) -> str | None:
-    """Look at a file's footer and say why it cannot be read, or return None where it can.
+def inspect_parquet(
+    file: SourceFile, field: Field, *, modified: int = 0, cut_bytes: int = CUT_BYTES
+) -> tuple[str | None, tuple[Cut, ...]]:
+    """Look at a file's footer.
+
+    Args:
+        file: a listed file.
+        field: see `read_parquet`.
+        modified: when the file was last written to, nanoseconds since 1970.
+        cut_bytes: a cut ends with the row group with which it holds so many bytes, uncompressed.
+
+    Returns:
+        Why the file cannot be read, or None; and its cuts, none if it is to be read as a whole.
 
     Raises:
         DamagedFileError: it is cut or damaged, or cannot be opened.
@@ -36,7 +47,46 @@ def inspect_parquet(file: SourceFile, field: Field) -> str | None:
     with open_raw(file) as raw, _opened(raw) as parquet:
         with told_as_damage(raw, "Parquet"):
             schema = parquet.schema_arrow
-        return column_fault(schema, field)
+        fault = column_fault(schema, field)
+        with told_as_damage(raw, "Parquet"):
+            return fault, () if fault else _cuts(file, parquet.metadata, modified, cut_bytes)
+
+
+def _cuts(file: SourceFile, metadata: Any, modified: int, cut_bytes: int) -> tuple[Cut, ...]:  # noqa: ANN401  # no types
+    firsts, rows, size, row = [0], [0], 0, 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if size >= cut_bytes:
+            firsts.append(number)
+            rows.append(row)
+            size = 0
+        size += group.total_byte_size
+        row += group.num_rows
+    if len(firsts) == 1:
+        return ()
+    begins = [_first_byte(metadata.row_group(number)) for number in range(metadata.num_row_groups)]
+    if sorted(begins) != begins or not 0 < begins[0] <= begins[-1] < file.size:
+        return ()  # groups that lie otherwise than one behind the other have no bytes of their own
+    edges = [0, *(begins[first] for first in firsts[1:]), file.size]
+    groups = [*firsts, metadata.num_row_groups]
+    return tuple(
+        Cut(
+            number,
+            edges[number],
+            edges[number + 1],
+            count=len(firsts),
+            modified=modified,
+            groups=(groups[number], groups[number + 1]),
+            row_base=base,
+        )
+        for number, base in enumerate(rows)
+    )
+
+
+def _first_byte(group: Any) -> int:  # noqa: ANN401  # as above
+    columns = (group.column(number) for number in range(group.num_columns))
+    pages = [page for column in columns for page in (column.dictionary_page_offset, column.data_page_offset) if page]
+    return min(pages, default=0)
 
 
 def read_parquet(
@@ -48,6 +98,7 @@ def read_parquet(
     file_index: int = 0,
     batch_bytes: int = BATCH_BYTES,
     observe: Observer | None = None,
+    cut: Cut | None = None,
 ) -> Iterator[DocumentBatch]:
     """Yield the documents of one file, in order, as batches.
 
@@ -63,7 +114,8 @@ def read_parquet(
         file_index: what to write into `DocumentBatch.files`.
         batch_bytes: a batch ends at about this many bytes of text, or `MOST_DROPS`; and with any fault among the first so
             many bytes, so that all of it being wrong is known at once.
-        observe: receives all of the file's bytes, in order, as they lie on disk; the reading goes alongside.
+        observe: receives all bytes of the file, or the cut, in order, as they lie on disk; the reading goes alongside.
+        cut: read this cut alone.
 
     Raises:
         SourceError: the file is damaged, has changed since it was listed, or has no such column.
@@ -71,29 +123,40 @@ def read_parquet(
     builder = BatchBuilder()
     field = as_field(text_field)
     reader = ColumnReader(file.label, file_index, field, BadInput(on_bad_input), keep_empty=keep_empty, builder=builder)
-    with open_raw(file, observe) as raw, _opened(raw) as parquet:
+    with open_raw(file, observe, cut=cut) as raw, _opened(raw) as parquet:
         with told_as_damage(raw, "Parquet"):
             fault = column_fault(parquet.schema_arrow, field)
         if fault:
             raise raw.damaged(fault)
-        total = parquet.metadata.num_rows
+        groups = range(parquet.metadata.num_row_groups)
+        if cut:
+            raw.check_unchanged()
+            reader.begin(cut)
+            groups = range(*cut.groups)
+        base, total = reader.rows, sum(parquet.metadata.row_group(group).num_rows for group in groups)
 
         def steps() -> Iterator[None]:
-            yield from steps_of(raw, "Parquet", _pieces(parquet, field, reader))
-            if reader.rows != total:
-                raise raw.damaged(f"damaged Parquet: {reader.rows:,} rows came out of it, its footer counts {total:,}")
+            yield from steps_of(raw, "Parquet", _pieces(parquet, groups, field, reader))
+            found = reader.rows - base
+            if found != total:
+                raise raw.damaged(f"damaged Parquet: {found:,} rows came out of it, its footer counts {total:,}")
             follow_to_end(raw)
 
         def consumed() -> int:
-            follow(raw, reader.rows, total)
+            follow(raw, reader.rows - base, total)
             return raw.consumed
 
         yield from builder.batches(steps(), consumed, batch_bytes)
 
 
-def _pieces(parquet: Any, field: Field, reader: ColumnReader) -> Iterator[None]:  # noqa: ANN401  # no types
+def _pieces(
+    parquet: Any,  # noqa: ANN401  # no types
+    groups: Iterable[int],
+    field: Field,
+    reader: ColumnReader,
+) -> Iterator[None]:
     columns = [name for name in (field.name, field.id_name) if name is not None]
-    for group in range(parquet.metadata.num_row_groups):
+    for group in groups:
         rows = _rows_at_a_time(parquet.metadata.row_group(group), field)
         for batch in parquet.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
             yield from reader.pieces(batch)

@@ -44,8 +44,8 @@ class PlacedReads(io.RawIOBase):
 
 
 def follow(raw: RawFile, done: int, total: int) -> None:
-    """Let the bytes pass by up to the share of the file that is read: they come from the page cache, or go there."""
-    goal = raw.file.size * done // max(total, 1)
+    """Let the bytes pass by up to the share of them that is read: they come from the page cache, or go there."""
+    goal = raw.size * done // max(total, 1)
     while raw.consumed < goal and raw.read(min(_READ_BYTES, goal - raw.consumed)):
         pass
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from headrace.errors import SourceError
-from headrace.sources.files import SourceFile
+from headrace.sources.files import Cut, SourceFile
 
 __all__ = ["DamagedFileError", "Observer", "RawFile", "open_raw"]
 
@@ -34,35 +34,60 @@ class DamagedFileError(SourceError):
 
 
 class RawFile:
-    """Sequential reads of one open file; all sizes and offsets are bytes on disk."""
+    """Sequential reads of one open file, or of a cut of it; all sizes and offsets are bytes on disk.
 
-    def __init__(self, file: SourceFile, handle: BinaryIO, observe: Observer | None = None) -> None:
+    Attributes:
+        size: bytes to be read in sequence, and ...
+        consumed: ... how many of them were read.
+    """
+
+    def __init__(
+        self, file: SourceFile, handle: BinaryIO, observe: Observer | None = None, cut: Cut | None = None
+    ) -> None:
         self.file = file
+        self.size = cut.size if cut else file.size
         self.consumed = 0
         self._handle = handle
         self._observe = observe
-        self._modified = os.fstat(handle.fileno()).st_mtime_ns
+        self._start = cut.start if cut else 0
+        self._middle = cut is not None and cut.stop < file.size
+        self._modified = cut.modified if cut else os.fstat(handle.fileno()).st_mtime_ns
+        if cut:
+            handle.seek(cut.start)
 
     def read(self, count: int) -> bytes:
-        """Return exactly `count` bytes, fewer only at the end of the file.
+        """Return exactly `count` bytes, fewer only at the end of the file or cut.
 
         Raises:
             DamagedFileError: the file cannot be read, has another size than when it was listed, or was written to since
-                it was opened.
+                it was opened (of a cut file: since it was listed).
         """
+        if self._middle:
+            return self._read_middle(count)
         try:
             data = self._handle.read(count)
         except OSError as error:
             raise self.damaged(f"cannot be read ({error.strerror or error})") from error
         self.consumed += len(data)
         # Found on either side of the end: what was appended is read as well, what was cut off leaves a shorter read.
-        if self.consumed > self.file.size or (len(data) < count and self.consumed != self.file.size):
+        if self.consumed > self.size or (len(data) < count and self.consumed != self.size):
             found = os.fstat(self._handle.fileno()).st_size
             if found == self.file.size:  # as in /proc
                 raise self.damaged(f"its size is {found} bytes, but {self.consumed} came out of it; read a copy")
             raise self._changed(f"{self.file.size} bytes when it was listed, {found} now")
         if len(data) < count and os.fstat(self._handle.fileno()).st_mtime_ns != self._modified:
             raise self._changed("something wrote to it and left its size alone")
+        if self._observe is not None and data:
+            self._observe(self.file, data)
+        return data
+
+    def _read_middle(self, count: int) -> bytes:
+        """Read from a cut that others follow; its last piece is given once the file is known to be what it was."""
+        count = min(count, self.size - self.consumed)
+        data = self.read_at(self._start + self.consumed, count)
+        self.consumed += len(data)
+        if len(data) < count or (count and self.consumed == self.size):
+            self.check_unchanged()
         if self._observe is not None and data:
             self._observe(self.file, data)
         return data
@@ -99,8 +124,10 @@ class RawFile:
 
 
 @contextmanager
-def open_raw(file: SourceFile, observe: Observer | None = None, buffer_bytes: int = READ_BYTES) -> Generator[RawFile]:
-    """Open a listed file for one sequential read, of at least `buffer_bytes` at a time.
+def open_raw(
+    file: SourceFile, observe: Observer | None = None, buffer_bytes: int = READ_BYTES, *, cut: Cut | None = None
+) -> Generator[RawFile]:
+    """Open a listed file, or a cut of it, for one sequential read, of at least `buffer_bytes` at a time.
 
     Raises:
         DamagedFileError: the file cannot be opened any more.
@@ -110,4 +137,4 @@ def open_raw(file: SourceFile, observe: Observer | None = None, buffer_bytes: in
     except OSError as error:
         raise DamagedFileError(file.label, f"cannot be opened ({error.strerror or error})") from error
     with handle:
-        yield RawFile(file, handle, observe)
+        yield RawFile(file, handle, observe, cut)

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from headrace.sources.array import read_array
 from headrace.sources.arrow import read_arrow
 from headrace.sources.documents import BadInput, DocumentBatch
 from headrace.sources.field import Field
-from headrace.sources.files import SourceShard
+from headrace.sources.files import CUT_BYTES, SourceShard
 from headrace.sources.given import read_given
 from headrace.sources.jsonl import read_jsonl
 from headrace.sources.parquet import read_parquet
@@ -17,7 +18,7 @@ from headrace.sources.text import read_text
 
 __all__ = ["first_documents", "read_shard"]
 
-_READERS = {"jsonl": read_jsonl, "array": read_array, "parquet": read_parquet, "arrow": read_arrow, "given": read_given}
+_READERS = {"jsonl": read_jsonl, "array": read_array, "arrow": read_arrow}
 
 
 def read_shard(
@@ -27,11 +28,13 @@ def read_shard(
     on_bad_input: BadInput | str = BadInput.ERROR,
     keep_empty: bool = False,
     observe: Observer | None = None,
+    cut_bytes: int = CUT_BYTES,
 ) -> Iterator[DocumentBatch]:
     """Yield all documents of a source shard, in order, as batches of about 1 MiB.
 
     `files` of a batch indexes `shard.files`. The sum of `consumed` over all batches is `shard.size`. `observe`
-    receives the files' bytes as they lie on disk.
+    receives the files' bytes as they lie on disk. Of a file that is read from start to end, cuts begin every `cut_bytes`;
+    several files in one source shard are not cut, nor is a text file that is one document.
 
     Raises:
         SourceError: a file ends early, is damaged or has changed since it was listed.
@@ -39,22 +42,33 @@ def read_shard(
     if shard.files[0].kind == "text" and shard.files[0].split != NO_SPLIT:
         for index, file in enumerate(shard.files):
             yield from read_split(
-                file, on_bad_input=on_bad_input, keep_empty=keep_empty, file_index=index, observe=observe
+                file,
+                on_bad_input=on_bad_input,
+                keep_empty=keep_empty,
+                file_index=index,
+                observe=observe,
+                cut_bytes=cut_bytes if len(shard.files) == 1 else None,
             )
         return
     if shard.files[0].kind == "text":
         yield from read_text(shard.files, on_bad_input=on_bad_input, keep_empty=keep_empty, observe=observe)
         return
     for index, file in enumerate(shard.files):
-        read = _READERS[file.kind]
-        yield from read(
-            file,
-            text_field=text_field,
-            on_bad_input=on_bad_input,
-            keep_empty=keep_empty,
-            file_index=index,
-            observe=observe,
-        )
+        options: dict[str, Any] = {
+            "text_field": text_field,
+            "on_bad_input": on_bad_input,
+            "keep_empty": keep_empty,
+            "file_index": index,
+            "observe": observe,
+        }
+        if file.kind == "parquet":
+            yield from read_parquet(file, **options, cut=shard.cut)
+        elif file.kind == "given":
+            yield from read_given(file, **options)
+        elif shard.cut is not None:
+            yield from read_jsonl(file, **options, cut=shard.cut)
+        else:
+            yield from _READERS[file.kind](file, **options, cut_bytes=cut_bytes)
 
 
 def first_documents(batches: Iterator[DocumentBatch], shard: SourceShard, count: int) -> Iterator[DocumentBatch]:

@@ -9,7 +9,7 @@ from headrace.errors import SourceError
 from headrace.sources.compressed import ByteStream, open_stream
 from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES
 from headrace.sources.documents import WHOLE_FILE, BadInput, BatchBuilder, DocumentBatch, Drop
-from headrace.sources.files import SourceFile
+from headrace.sources.files import CUT_BYTES, SourceFile
 from headrace.sources.rawfile import Observer
 from headrace.sources.utf8 import BOM, first_invalid_utf8, unmarked_wide_encoding, wide_encoding
 
@@ -44,13 +44,14 @@ def read_split(
     block_bytes: int = BLOCK_BYTES,
     batch_bytes: int = BATCH_BYTES,
     observe: Observer | None = None,
+    cut_bytes: int | None = CUT_BYTES,
 ) -> Iterator[DocumentBatch]:
     """Yield the documents of a text file that is cut as its `split` says; arguments and errors are those of `read_jsonl`.
 
     `rows` are the lines on which documents begin, from 0, `offsets` their first bytes. Separators belong to no document. A
     document between lines (`blank-lines`, `line:TEXT`) does not hold the end of its last line; one between strings is all
     that lies between them. What is empty is dropped as `empty`, behind the last separator without a word. Memory is bounded
-    by `batch_bytes` and the longest document.
+    by `batch_bytes` and the longest document. With `cut_bytes` None all are of one cut.
     """
     builder = BatchBuilder()
     replace = BadInput(on_bad_input) is BadInput.REPLACE
@@ -62,8 +63,13 @@ def read_split(
             while stream.read(block_bytes):
                 pass
         pieces = () if encoding else _pieces(_Bytes(stream, head, block_bytes), file.split)
-        steps = (_add(builder, piece, file, file_index, replace=replace, keep_empty=keep_empty) for piece in pieces)
-        yield from builder.batches(steps, lambda: stream.consumed, batch_bytes)
+
+        def add(piece: _Piece) -> None:
+            if cut_bytes is not None:
+                builder.begin_cut(piece.byte // cut_bytes, piece.row)
+            _add(builder, piece, file, file_index, replace=replace, keep_empty=keep_empty)
+
+        yield from builder.batches(map(add, pieces), lambda: stream.consumed, batch_bytes)
 
 
 def _add(

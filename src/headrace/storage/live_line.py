@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headrace.errors import CorruptShardError, ManifestError, MissingShardError
-from headrace.in_progress import JOURNAL, Building, OpenShard, file_mark, read_finished, shard_name
+from headrace.in_progress import JOURNAL, Building, Finished, Key, OpenShard, file_mark, read_finished
 from headrace.manifest import NO_HASH, Manifest, ShardEntry
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of, make_files, open_line
@@ -108,12 +108,12 @@ class LiveLineMaker:
         self._verify = verify
         self._base: tuple[Manifest, Sequence[_Part]] | None = None
         self._parts: dict[str, _Part] = {}
-        self._journal: tuple[object, Mapping[int, tuple[ShardEntry, ...]]] = None, {}
+        self._journal: tuple[object, Mapping[Key, Finished]] = None, {}
         self._growing: GrowingShard | None = None
         self._last: _Last | None = None
 
-    def finished(self, building: Building) -> Mapping[int, tuple[ShardEntry, ...]]:
-        """The entries of each finished source shard, by its index.
+    def finished(self, building: Building) -> Mapping[Key, Finished]:
+        """The finished source shards.
 
         Raises:
             ManifestError: the journal is damaged.
@@ -139,18 +139,22 @@ class LiveLineMaker:
         shards = self._index.parent / building.folder
         finished = self.finished(building)
         parts = [*self._base_parts(building)]
-        index = building.first_index
-        while index in finished and index < building.stop_index:  # beyond may be those of an append that waits
-            parts += [self._finished_part(building, entry) for entry in finished[index]]
-            index += 1
+        index, cut, base = building.first_index, 0, 0
+        while (index, cut) in finished and index < building.stop_index:  # beyond may be those of an append that waits
+            done = finished[index, cut]
+            entries = (replace(entry, row_base=entry.row_base + base) for entry in done.entries)
+            parts += [self._finished_part(building, entry) for entry in entries]
+            last = cut + 1 == done.cuts
+            index, cut, base = (index + 1, 0, 0) if last else (index, cut + 1, base + done.rows)
         growing: GrowingShard | None = None
         for opened in building.open:
-            if opened.index == index:
-                rolls, growing = self._at_work(shards, opened)
+            if opened.key == (index, cut):
+                rolls, growing = self._at_work(shards, opened, base)
                 parts += rolls
+                base += opened.row_base
         if growing is not None and not growing.document_count:
             growing = None
-        return self._joined(building, parts, growing)
+        return self._joined(building, parts, growing, base)
 
     # -- the parts --------------------------------------------------------------------------------------------------
 
@@ -177,22 +181,22 @@ class LiveLineMaker:
         self._parts[entry.shard_id] = part
         return part
 
-    def _at_work(self, shards: Path, opened: OpenShard) -> "tuple[Sequence[_Part], GrowingShard | None]":
+    def _at_work(self, shards: Path, opened: OpenShard, base: int) -> "tuple[Sequence[_Part], GrowingShard | None]":
         """What is whole of a source shard that is not finished: finished shards, and the one that is being written."""
         rolls: list[_Part] = []
         try:
-            for name in opened.finished:
-                rolls.append(self._roll(shards / name))  # noqa: PERF401  # those before one that is missing are kept
+            for name, row_base in opened.finished:
+                rolls.append(self._roll(shards / name, base + row_base))  # those before one that is missing are kept
         except MissingShardError:  # it is begun anew
             return rolls, None
         try:
             return rolls, self._grown(shards / opened.path, opened)
         except MissingShardError:  # it is begun anew, or was finished a moment ago
             with suppress(MissingShardError):
-                rolls.append(self._roll(shards / f"{shard_name(opened.index, opened.roll)}.h5"))
+                rolls.append(self._roll(shards / opened.name, base + opened.row_base))
         return rolls, None
 
-    def _roll(self, path: Path) -> _Part:
+    def _roll(self, path: Path, row_base: int) -> _Part:
         """A finished shard of a source shard that is not."""
         from headrace.storage.growing import HeldShard  # noqa: PLC0415  # imports h5py
         from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # likewise
@@ -202,7 +206,7 @@ class LiveLineMaker:
         part = self._parts.get(path.stem)
         if part is None or part.mark != mark:
             layout = inspect_shard(path)
-            part = _Part(entry_of(path, layout), extents_of(layout), mark)
+            part = _Part(replace(entry_of(path, layout), row_base=row_base), extents_of(layout), mark)
             if sum(part.mark is not None for part in self._parts.values()) < _MOST_HELD:
                 part = replace(part, held=HeldShard(path))
                 if layout.token_count and not len(layout.first):
@@ -219,7 +223,7 @@ class LiveLineMaker:
             if self._growing is not None and self._growing.path == path:
                 self._growing.refresh()
             else:
-                self._growing = GrowingShard(path, shard_name(opened.index, opened.roll))
+                self._growing = GrowingShard(path, opened.name.removesuffix(".h5"))
         except CorruptShardError as error:
             if path.exists():
                 raise
@@ -228,11 +232,13 @@ class LiveLineMaker:
 
     # -- the whole --------------------------------------------------------------------------------------------------
 
-    def _joined(self, building: Building, parts: Sequence[_Part], growing: "GrowingShard | None") -> LiveLine:
+    def _joined(
+        self, building: Building, parts: Sequence[_Part], growing: "GrowingShard | None", row_base: int
+    ) -> LiveLine:
         entries = [part.entry for part in parts]
         extents = [part.extents for part in parts]
         if growing is not None:
-            entries.append(_growing_entry(growing))
+            entries.append(_growing_entry(growing, row_base))
             extents.append(_growing_extents(growing, building.chunk_size))
         table = ExtentTable.build(extents)
         last = self._last
@@ -260,7 +266,7 @@ def _are(some: Sequence[_Part], others: Sequence[_Part]) -> bool:
     return len(some) == len(others) and all(map(is_, some, others))
 
 
-def _growing_entry(shard: "GrowingShard") -> ShardEntry:
+def _growing_entry(shard: "GrowingShard", row_base: int) -> ShardEntry:
     return ShardEntry(
         shard_id=shard.shard_id,
         path=str(shard.path),
@@ -268,6 +274,7 @@ def _growing_entry(shard: "GrowingShard") -> ShardEntry:
         document_count=shard.document_count,
         sha256=NO_HASH,
         documents_sha256=NO_HASH,
+        row_base=row_base,
     )
 
 

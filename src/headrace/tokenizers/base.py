@@ -31,7 +31,7 @@ class BatchTokenizer(Protocol):
     """Encodes whole documents and decodes any ids.
 
     Deterministic: the ids depend on the text and `ref.sha256` alone, not on batches or processes. An instance pickles
-    as where it came from and its options; what it loads, it loads at first use, once per process. Encoding releases the
+    without what it has loaded; that it loads at first use, once per process. Encoding releases the
     GIL where the work is large.
     """
 

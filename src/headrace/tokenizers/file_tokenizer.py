@@ -39,6 +39,8 @@ class FileTokenizer(ABC):
     """The library that the file belongs to: the reference that gigatoken is compared with."""
     usual_name: ClassVar[str]
     """What such files are called, in a corpus too."""
+    _at_first_use: ClassVar[tuple[str, ...]]
+    """Attributes that are None until they are needed."""
 
     def __init__(
         self,
@@ -56,8 +58,15 @@ class FileTokenizer(ABC):
         self._ref = TokenizerRef(kind=self.kind, name=name or self._label(), sha256=sha256, vocab_size=vocab_size)
         self._gigatoken = Gigatoken(self._gigatoken_json, str(self.path), max_cache_bytes)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (type(self), str(self.path), self._ref, (self.by_library, self._max_cache_bytes))
+    def __getstate__(self) -> dict[str, Any]:
+        """What the file said, so that nobody who gets it reads or converts the file again; not what was loaded."""
+        return {**vars(self), **dict.fromkeys(self._at_first_use), "_gigatoken": self._gigatoken.content}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._gigatoken = Gigatoken(
+            self._gigatoken_json, str(self.path), self._max_cache_bytes, content=state["_gigatoken"]
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r}, name={self._ref.name!r}, by_library={self.by_library})"
@@ -193,15 +202,6 @@ class FileTokenizer(ABC):
     @abstractmethod
     def id_to_token(self, token_id: int) -> str | None:
         """The vocabulary's spelling of an id; None if there is none."""
-
-
-def _reopen(made_by: type[FileTokenizer], path: str, ref: TokenizerRef, options: tuple[bool, int]) -> FileTokenizer:
-    """Load a pickled tokenizer where it is unpickled."""
-    by_library, max_cache_bytes = options
-    tokenizer = made_by(path, name=ref.name, by_library=by_library, max_cache_bytes=max_cache_bytes)
-    if tokenizer.ref != ref:
-        raise TokenizerError(f"{path} has been changed since this process' parent read it; start again")
-    return tokenizer
 
 
 def read_file(path: Path) -> bytes:

@@ -26,14 +26,23 @@ class Gigatoken:
     """Encodes with gigatoken, on the calling thread, without the GIL.
 
     Args:
-        make_json: gives a tokenizer.json without special tokens, called where it is loaded. What gigatoken does not
+        make_json: gives a tokenizer.json without special tokens, called when it is loaded first. What gigatoken does not
             know as special, it encodes like any other text.
         label: what errors call the tokenizer.
+        content: what `make_json` gives, if it is known.
         max_cache_bytes: how far the cache of encoded words may grow. gigatoken 0.10 keeps every word it met (3 GB after
             320 MB of random letters), and offers no bound: so it is loaded anew after a batch that went beyond.
     """
 
-    def __init__(self, make_json: Callable[[], bytes], label: str, max_cache_bytes: int = MAX_CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        make_json: Callable[[], bytes],
+        label: str,
+        max_cache_bytes: int = MAX_CACHE_BYTES,
+        *,
+        content: bytes | None = None,
+    ) -> None:
+        self.content = content
         self._make_json = make_json
         self._label = label
         self._max_cache_bytes = max_cache_bytes
@@ -49,9 +58,10 @@ class Gigatoken:
         if self.loaded is None:
             import gigatoken  # noqa: PLC0415  # loads awkward arrays: 0.3 s
 
-            content = self._make_json()
+            if self.content is None:
+                self.content = self._make_json()
             with rust_errors(f"{self._label} is not supported by gigatoken; it says"):
-                self.loaded = gigatoken.Tokenizer.from_json(content)
+                self.loaded = gigatoken.Tokenizer.from_json(self.content)
             self._cache_floor = _anonymous_bytes()
         return self.loaded
 

@@ -5,7 +5,6 @@ import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, cast
 
 from headrace.errors import Problem, TokenizerError
@@ -105,9 +104,7 @@ def _numbered(tokens: tuple[str, ...], start: int) -> dict[str, int]:
 
 
 def _known(pattern: str, special_tokens: dict[str, int], normalizer: str | None = None) -> Scheme:
-    return Scheme(
-        pattern=pattern, special_tokens=MappingProxyType(special_tokens), normalizer=normalizer, eos_token=_END_OF_TEXT
-    )
+    return Scheme(pattern=pattern, special_tokens=special_tokens, normalizer=normalizer, eos_token=_END_OF_TEXT)
 
 
 # By the SHA-256 of `canonical_ranks`, which is that of the file as it was published. OpenAI's are those of tiktoken's
@@ -231,7 +228,7 @@ def parse_scheme(data: bytes, ranks: Mapping[bytes, int], label: str) -> Scheme:
         raise TokenizerError(f"{label} does not say how to cut texts", problems=problems)
     return Scheme(
         pattern=fields["pattern"],
-        special_tokens=MappingProxyType(dict(sorted(specials.items(), key=lambda entry: entry[1]))),
+        special_tokens=dict(sorted(specials.items(), key=lambda entry: entry[1])),
         normalizer=fields.get("normalizer"),
         bos_token=fields.get("bos_token"),
         eos_token=fields.get("eos_token"),

@@ -25,6 +25,7 @@ class SentencePieceTokenizer(FileTokenizer):
     kind = "sentencepiece"
     library = "sentencepiece"
     usual_name = "tokenizer.model"
+    _at_first_use = ("_processor", "_surfaces")
 
     def _read(self) -> tuple[str, int]:
         self._model = parse_model(self._data, str(self.path))

@@ -30,6 +30,7 @@ class TiktokenTokenizer(FileTokenizer):
     kind = "tiktoken"
     library = "tiktoken"
     usual_name = "tokenizer.tiktoken"
+    _at_first_use = ("_library_encoding", "_tokens")
 
     def _read(self) -> tuple[str, int]:
         self._ranks = parse_ranks(self._data, str(self.path))

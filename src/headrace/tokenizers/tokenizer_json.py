@@ -40,6 +40,7 @@ class JsonTokenizer(FileTokenizer):
     kind = "huggingface"
     library = "tokenizers"
     usual_name = "tokenizer.json"
+    _at_first_use = ("_reference", "_library_encoder")
 
     def _read(self) -> tuple[str, int]:
         document = self._parse()

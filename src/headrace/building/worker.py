@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headrace.building.job import Hooks, ShardJob, run_job
 from headrace.building.tally import Tally
+from headrace.children import collect_rarely
 from headrace.errors import BuildError, HeadraceError, TokenizerError
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def _die_with_parent(life: int) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal; the parent sees to it
+    collect_rarely()
     jobs_fd, results_fd, life_fd = map(int, sys.argv[1:4])
     threading.Thread(target=_die_with_parent, args=(life_fd,), daemon=True).start()
     for module in sys.argv[4:]:

@@ -9,6 +9,7 @@ from types import FrameType
 import typer
 
 from headrace import __version__
+from headrace.children import collect_rarely
 from headrace.cli.build import build
 from headrace.cli.read import info, show, verify
 from headrace.cli.status import status
@@ -55,6 +56,7 @@ def run() -> None:
     """Run the command: exit code 0, 1 for a failure (its summary and places on stderr), 2 for wrong usage, 130 for ^C."""
     # No command multiplies matrices, and numpy loads in two thirds of the time without the threads for it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    collect_rarely()
     _open_closed_streams()
     interrupt = _Interrupt()
     signal.signal(signal.SIGINT, interrupt)

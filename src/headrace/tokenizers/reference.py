@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.children import child_command, child_environment
+from headrace.children import child_command, child_environment, collect_rarely
 from headrace.errors import Problem, TokenizerError
 
 if TYPE_CHECKING:
@@ -196,6 +196,7 @@ def compare_elsewhere(
 
 def _main() -> None:
     """The process of `compare_elsewhere`: arguments on stdin, the error or None on stdout, both pickled."""
+    collect_rarely()
     text, label, added, sample = pickle.load(sys.stdin.buffer)  # noqa: S301  # by our own parent
     fault: TokenizerError | None = None
     try:

@@ -40,7 +40,7 @@ STAGES = {
     "headrace.building.lane:Lane.drain": "wait for the second thread at the end",
     "headrace.building.job:SourceHashes.update": "hash sources",
     "headrace.storage.hdf5_writer:HDF5ShardWriter.add_documents": "check and buffer tokens",
-    "headrace.storage.hdf5_writer:HDF5ShardWriter._write_chunk": "hash and checksum chunks",
+    "headrace.storage.hdf5_writer:HDF5ShardWriter._write_tokens": "hash and checksum chunks",
     "headrace.storage.hdf5_layout:Column.append": "HDF5: grow and write columns",
     "headrace.storage.hdf5_writer:HDF5ShardWriter._write_rows": "gather document rows",
     "headrace.storage.hdf5_writer:HDF5ShardWriter._flush": "HDF5: attributes and flush",

@@ -1,5 +1,6 @@
 """`id_field`: the id of a document is kept beside its source, and found again, in every form of input and of corpus."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 import headrace
+from headrace.building import build as build_module
 from headrace.errors import CorruptShardError, OutputExistsError, SourceError, WriterError
 from headrace.events import Event, ShardWritten
 from headrace.sources import SourceShard, read_shard
@@ -264,3 +266,34 @@ def test_with_the_first_documents(sources, tmp_path):
     headrace.build(sources, tmp_path / "c", max_documents=501, **OPTIONS)
     with headrace.open(tmp_path / "c") as corpus:
         assert names(corpus) == WANTED[:501]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "parquet"])
+@pytest.mark.parametrize("max_documents", [None, 333])
+def test_of_files_that_are_cut(tmp_path, monkeypatch, published, form, max_documents):
+    """Ids, and documents that come as ids, are found at the same lines however a file is cut and by whomever it is read."""
+    rows = [{"uid": f"u{n}" if n % 7 else n, "ids": [n % 200 + 1] * (n % 11 + 1)} for n in range(500)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path = tmp_path / f"a.{form}"
+    if form == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        table = pa.table({"uid": [str(row["uid"]) for row in rows], "ids": [row["ids"] for row in rows]})
+        parquet.write_table(table, path, row_group_size=60)
+    else:
+        path.write_bytes(gzip.compress(lines, mtime=0) if form == "jsonl.gz" else lines)
+    options = {"id_field": "uid", "ids_field": "ids", "tokenizer": "bytes", "max_documents": max_documents}
+    headrace.build(path, tmp_path / "whole", **options)
+    monkeypatch.setattr(build_module, "CUT_BYTES", 1500)
+    for workers in (1, 3):
+        headrace.build(path, tmp_path / f"cut{workers}", workers=workers, **options)
+    assert published(tmp_path / "cut1") == published(tmp_path / "cut3")
+    with headrace.open(tmp_path / "whole") as whole, headrace.open(tmp_path / "cut1", verify="full") as cut:
+        assert len(cut.entries) > len(whole.entries)
+        assert len(cut.documents) == len(whole.documents) == (max_documents or 500)
+        assert names(cut) == names(whole) == [str(row["uid"]) for row in rows[:max_documents]]
+        for number in range(0, len(cut.documents), 50):
+            here, there = (c.locate(c.documents.bounds(number)[0]) for c in (cut, whole))
+            assert (here.line, here.byte) == (there.line, there.byte) == (number + 1, there.byte)
+            assert cut.documents[number].tolist() == [*rows[number]["ids"], 0]

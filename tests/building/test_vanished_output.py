@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import headrace
 from headrace.building.engine import Engine, Listener, PoolEngine, SerialEngine
 from headrace.building.job import ContentOptions, ShardJob
-from headrace.errors import BuildError
+from headrace.errors import BuildError, OutputExistsError
+from headrace.events import ShardWritten
 from headrace.sources import discover
 from headrace.tokenizers.bytes import Tokenizer
 
@@ -66,3 +68,39 @@ def test_the_command(sources, tmp_path, workers):
     assert str(output) in err.decode()
     assert b"Traceback" not in err
     assert not output.exists()
+
+
+@pytest.mark.parametrize("what", [".", ".headrace"])
+def test_nothing_is_said_to_be_kept_that_is_gone(sources, tmp_path, what):
+    """The error names what is not there, and no notice tells of finished source shards to go on from."""
+    output, events = tmp_path / "c", []
+
+    def look(event):
+        events.append(event)
+        if isinstance(event, ShardWritten):
+            shutil.rmtree(output / what)
+
+    with pytest.raises(BuildError, match="is gone" if what == "." else r"local\.json: cannot be written: No such file"):
+        headrace.build(sources, output, workers=1, on_bad_input="skip", on_event=look)
+    assert [event for event in events if getattr(event, "kind", "") == "kept"] == []
+    shutil.rmtree(output, ignore_errors=True)
+    assert headrace.build(sources, output, workers=1, on_bad_input="skip").shards == 2
+
+
+def test_what_cannot_be_written_while_publishing_is_named(sources, tmp_path):
+    """Nothing is published then; once it is out of the way, the command goes on."""
+    output = tmp_path / "c"
+    (output / ".headrace" / "extents.bin" / "in the way").mkdir(parents=True)
+    with pytest.raises(BuildError, match=r"extents\.bin: cannot be written: Is a directory; nothing was published"):
+        headrace.build(sources, output, workers=1, on_bad_input="skip")
+    assert not (output / "shards.json").exists()
+    shutil.rmtree(output / ".headrace" / "extents.bin")
+    assert headrace.build(sources, output, workers=1, on_bad_input="skip").resumed == 2
+
+
+def test_an_output_that_is_a_link_to_nothing(sources, tmp_path):
+    """It is called what it is, and stays."""
+    (tmp_path / "c").symlink_to("nowhere")
+    with pytest.raises(OutputExistsError, match="is a link to nothing; wanted a folder"):
+        headrace.build(sources, tmp_path / "c")
+    assert (tmp_path / "c").is_symlink()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.in_progress import BUILDING_NAME, Building, Key, OpenShard
-from headrace.storage.atomic import fresh_name
+from headrace.storage.atomic import fresh_name, naming_file
 
 __all__ = ["Announcer"]
 
@@ -64,8 +64,9 @@ class Announcer:
         self._building = replace(self._building, open=shards, updated=time.time())
         fresh = fresh_name(self._path)
         try:
-            fresh.write_bytes(self._building.to_json())
-            fresh.replace(self._path)
+            with naming_file(self._path):
+                fresh.write_bytes(self._building.to_json())
+                fresh.replace(self._path)
         except BaseException:
             fresh.unlink(missing_ok=True)
             raise

@@ -19,7 +19,7 @@ from headrace.in_progress import Key, entries_of, journal_rows
 from headrace.manifest import Manifest, SourceEntry, TokenizerRef
 from headrace.manifest_checks import ManifestChecker
 from headrace.sources import Drop
-from headrace.storage.atomic import write_bytes
+from headrace.storage.atomic import naming_file, write_bytes
 
 __all__ = ["Journal"]
 
@@ -136,7 +136,7 @@ class Journal:
         self._append({"faulty": sorted(set(labels))})
 
     def _append(self, row: Mapping[str, Any]) -> None:
-        with self.path.open("ab") as file:
+        with naming_file(self.path), self.path.open("ab") as file:
             file.write(_line(row))
             file.flush()
             # A row that a crash of the machine loses costs one source shard; waiting each time would cost more.

@@ -84,7 +84,7 @@ def make(
         if reported is error:
             raise
         raise reported from error
-    except FileNotFoundError:
+    except (BuildError, FileNotFoundError):
         require_folder(work.folder.path)  # which says it, if it was removed meanwhile
         raise
     finally:

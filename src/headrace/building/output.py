@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headrace.errors import BuildError, OutputExistsError
+from headrace.errors import BuildError, HeadraceError, OutputExistsError
 from headrace.in_progress import LOCK, SHARD_NAME, Key
 from headrace.manifest import INDEX_NAME, PRIVATE, Manifest
 from headrace.storage.atomic import write_bytes
@@ -55,7 +55,7 @@ class OutputFolder:
 
     Raises:
         OutputExistsError: it is a file, or another build is at work there.
-        BuildError: it cannot be created or locked.
+        BuildError: it cannot be created or locked; or, when it is left, what the system refused to do in it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,8 +66,9 @@ class OutputFolder:
         self._made = False
 
     def __enter__(self) -> Self:
-        if self.path.exists() and not self.path.is_dir():
-            raise OutputExistsError(f"{self.path}: is a file; wanted a folder for the corpus")
+        if os.path.lexists(self.path) and not self.path.is_dir():
+            kind = "a file" if self.path.exists() else "a link to nothing"
+            raise OutputExistsError(f"{self.path}: is {kind}; wanted a folder for the corpus")
         refuse_foreign_tokenizer(self.path)  # before anything is made in it
         self._made = not self.path.exists()
         self._take_lock()
@@ -82,6 +83,10 @@ class OutputFolder:
                 if self._made:
                     self.path.rmdir()
         os.close(self.lock)
+        if isinstance(error, OSError) and not isinstance(error, HeadraceError):
+            name = error.filename
+            if isinstance(name, str) and Path(name).is_relative_to(self.path):
+                raise BuildError(f"{name}: cannot be written: {error.strerror}; nothing was published") from error
 
     def _take_lock(self) -> None:
         lock = self.path / LOCK

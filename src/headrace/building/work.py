@@ -168,4 +168,4 @@ class Work:
                 (self.shards / DROPPED).rmdir()  # empty now, unless there was a corpus before
         if not finished and self.mode == "overwrite":
             shutil.rmtree(self.shards, ignore_errors=True)
-        return finished
+        return finished if self.journal.path.exists() else 0  # else it was removed, perhaps with all else

@@ -2,9 +2,11 @@
 
 import os
 import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["fresh_name", "fsync_file", "fsync_folder", "publish", "start_writeback", "write_bytes"]
+__all__ = ["fresh_name", "fsync_file", "fsync_folder", "naming_file", "publish", "start_writeback", "write_bytes"]
 
 
 def fresh_name(path: Path) -> Path:
@@ -52,12 +54,23 @@ def publish(partial: Path, final: Path) -> None:
     fsync_folder(final.parent)
 
 
+@contextmanager
+def naming_file(path: Path) -> Generator[None]:
+    """Let what the system refuses name this file, not a hidden one beside it, or none (where the disk is full)."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a small file so that after a crash it holds either its old content or all of the new."""
     partial = fresh_name(path)
     try:
-        partial.write_bytes(data)
-        publish(partial, path)
+        with naming_file(path):
+            partial.write_bytes(data)
+            publish(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

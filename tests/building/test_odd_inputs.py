@@ -213,8 +213,8 @@ def test_each_kind_alone(headrace, folder, tmp_path, name):
 REFUSED = {
     "member_cut.jsonl.gz": (gzip.compress(GOOD) + gzip.compress(GOOD)[:-1], "the gzip stream ends early"),
     "header_cut.jsonl.gz": (gzip.compress(GOOD)[:5], "the gzip stream ends early"),
-    "wrong_sum.jsonl.gz": (gzip.compress(GOOD)[:-8] + bytes(4) + gzip.compress(GOOD)[-4:], "incorrect data check"),
-    "wrong_size.jsonl.gz": (gzip.compress(GOOD)[:-4] + bytes(4), "incorrect length check"),
+    "wrong_sum.jsonl.gz": (gzip.compress(GOOD)[:-8] + bytes(4) + gzip.compress(GOOD)[-4:], "damaged gzip data"),
+    "wrong_size.jsonl.gz": (gzip.compress(GOOD)[:-4] + bytes(4), "damaged gzip data"),
     "garbage.jsonl.gz": (gzip.compress(GOOD) + b"garbage", "bytes after the end of the gzip data"),
     "frame_cut.jsonl.zst": (zstandard.compress(GOOD) * 2 + zstandard.compress(GOOD)[:9], "the zstd stream ends early"),
     "skip_cut.jsonl.zst": (zstandard.compress(GOOD) + skippable(GOOD)[:-1], "the zstd stream ends early"),

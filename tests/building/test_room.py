@@ -76,7 +76,7 @@ def test_compressed_input_is_weighed(tmp_path, monkeypatch, free_bytes, fits):
     check = room.RoomCheck(tmp_path, [job(0, 100_000_000, "gzip"), job(1, 150_000_000, None)])
     with (tmp_path / ".000000-0000-0000.h5.partial").open("wb") as shard:
         shard.truncate(400_000_000)
-    check.look({0: 99_000_000})
+    check.look({(0, 0): 99_000_000})
     with nullcontext() if fits else pytest.raises(BuildError, match=r"rest needs about 0\.1 GB, and 0\.1 GB are free"):
-        check.look({0: 100_000_000})
-    check.look({0: 100_000_000, 1: 150_000_000})
+        check.look({(0, 0): 100_000_000})
+    check.look({(0, 0): 100_000_000, (1, 0): 150_000_000})

@@ -309,7 +309,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         data = index.read_bytes()
     except FileNotFoundError as error:
         raise MissingShardError(
-            f"{index}: no such file; a corpus is a folder with {INDEX_NAME} in it (make one with `headrace build`)"
+            f"{index}: no such file; a corpus is a folder with {INDEX_NAME} in it (`headrace build` makes one, and `headrace status` tells of one that is being made)"
         ) from error
     except OSError as error:
         raise UnreadableShardError(f"{index}: cannot be read: {error.strerror}") from error

@@ -100,6 +100,31 @@ def test_of_a_corpus_that_is_changed(sources, write_jsonl, tmp_path, mode):
     assert build_status(output).fingerprint == new
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_what_to_do_about_a_change_that_died(sources, write_jsonl, run_process, tmp_path, mode):
+    """Nobody is told to replace a corpus to which something was being added; what is told to remove gives the append up."""
+    output = tmp_path / "c"
+    more = [write_jsonl(tmp_path / "more" / name, ["one", "two"]) for name in ("d.jsonl", "e.jsonl")]
+    old = headrace.build(sources / "a.jsonl", output, workers=1).fingerprint
+
+    def stop(event: Event) -> None:
+        if isinstance(event, ShardWritten):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        headrace.build(more, output, workers=1, on_event=stop, **{mode: True})
+    ran = run_process("status", output)
+    assert "state          dead\n" in ran.out
+    assert "the same command goes on" in ran.out
+    assert "--overwrite" not in ran.out
+    assert ("remove .headrace/journal.jsonl" in ran.out) == (mode == "append")
+    assert build_status(output).fingerprint == old
+    if mode == "append":
+        (output / ".headrace" / "journal.jsonl").unlink()
+        assert headrace.build(sources / "a.jsonl", output, workers=1).fingerprint == old
+        assert (build_status(output).state, build_status(output).fingerprint) == ("done", old)
+
+
 def test_of_nothing(tmp_path, run_process):
     """A folder that holds neither, or is not there, is an error that says what was wanted."""
     for path in (tmp_path, tmp_path / "none"):

@@ -20,6 +20,8 @@ from headrace.sources.files import SourceFile, group_into_shards, label
 
 LINE = b'{"text": "a"}\n'
 
+WANTED = "wanted names in .jsonl, .ndjson, .json, .txt, .parquet, .arrow, or --include PATTERN"
+
 
 def write(root: Path, *names: str, data: bytes = LINE) -> None:
     """Write the same bytes into files below `root`."""
@@ -448,8 +450,8 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no inputs"):
         discover([])
     assert problems(tmp_path / "good.jsonl", tmp_path / "empty", tmp_path / "other") == {
-        f"{tmp_path}/empty": "no input files here",
-        f"{tmp_path}/other": "no input files here; left out: other/README.md (not a name of documents)",
+        f"{tmp_path}/empty": f"no input files here; {WANTED}",
+        f"{tmp_path}/other": f"no input files here; {WANTED}; left out: other/README.md (not a name of documents)",
     }
 
 

@@ -47,6 +47,7 @@ def test_eos_token_is_a_text_or_an_object(tokenizer, entry):
 @pytest.mark.parametrize(
     ("option", "wanted"),
     [
+        (77, 77),
         ("77", 77),  # digits are an id ...
         ("id:77", 77),
         ("token:77", 256),  # ... though there is an entry of that spelling
@@ -59,7 +60,7 @@ def test_eos_token_is_a_text_or_an_object(tokenizer, entry):
     ],
 )
 def test_options(tokenizer, option, wanted):
-    """An id in digits, else an entry; a prefix forces one."""
+    """An id, as a number or in digits, else an entry; a prefix forces one."""
     assert resolve_boundary(tokenizer(), option) == wanted
 
 

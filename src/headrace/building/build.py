@@ -49,7 +49,7 @@ def build(
     text_split: str = "none",
     format: Literal["auto", "jsonl", "text", "parquet", "arrow"] = "auto",  # noqa: A002  # named as the command's option
     include: Sequence[str] = (),
-    boundary: str | None = None,
+    boundary: str | int | None = None,
     bos: bool = False,
     workers: int | None = None,
     chunk_tokens: int = DEFAULT_CHUNK_SIZE,
@@ -143,8 +143,8 @@ def build(
         ids_field is None or (vocab_size is None) == (tokenizer is None)
     ):
         raise BuildError(
-            "ids_field (--ids-field) takes a tokenizer (--tokenizer), whose ids they are, or their vocab_size "
-            "(--vocab-size): wanted one of the two, and vocab_size with ids_field alone"
+            "ids (--ids-field) need a tokenizer (--tokenizer) whose ids they are, or else a --vocab-size; give one of the "
+            "two. Texts have no --vocab-size"
         )
     if not os.fspath(output):
         raise BuildError("the output is an empty path; wanted a folder")

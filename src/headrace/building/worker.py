@@ -33,7 +33,7 @@ __all__ = ["main"]
 
 def main(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]") -> None:
     """Receive `sys.path`, a pickled tokenizer, a sample or None, then jobs until the pipe closes; send `(kind, value)` pairs."""
-    with suppress(EOFError, BrokenPipeError):  # the parent is done, or gone
+    with suppress(EOFError, OSError):  # the parent is done, or gone, perhaps in the middle of a message
         sys.path[:] = jobs.recv()
         given = jobs.recv_bytes()
         try:

@@ -82,7 +82,13 @@ def build(
         OnBadInput, typer.Option(help="Stop and report, leave out and count, or put U+FFFD for invalid bytes.")
     ] = "error",
     max_bad: Annotated[
-        float, typer.Option(metavar="FRACTION", min=0, max=1, help="Share of bad documents of a source that stops it.")
+        float,
+        typer.Option(
+            metavar="FRACTION",
+            min=0,
+            max=1,
+            help="Share of bad documents of a source that stops it, from its thousandth document on.",
+        ),
     ] = 0.01,
     keep_empty: Annotated[bool, typer.Option("--keep-empty", help="Keep empty documents as a boundary alone.")] = False,
     allow_duplicates: Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.terminal import print_rows, size
+from headrace.in_progress import JOURNAL
 
 if TYPE_CHECKING:
     from headrace.status import BuildStatus
@@ -41,11 +42,21 @@ def _print(found: "BuildStatus") -> None:
     if found.state == "running":
         rows.append(("time", f"{found.seconds:,.0f} s{_left(found)}; told {found.age:,.0f} s ago"))
     if found.state == "dead":
-        rows.append(("next", "the same command goes on from what is finished; --overwrite starts over"))
+        rows.append(("next", _next(found)))
     if found.fingerprint:
         old = "" if found.state == "done" else " (the corpus as it was; it can be opened meanwhile)"
         rows.append(("fingerprint", found.fingerprint + old))
     print_rows(rows)
+
+
+def _next(found: "BuildStatus") -> str:
+    """What to do about a build that is dead."""
+    again = "the same command goes on from what is finished"
+    if found.mode == "append":
+        return f"{again}; to give the append up, and keep the corpus as it was, remove {JOURNAL} in {found.path}"
+    if found.mode == "overwrite":
+        return f"{again}; until then the corpus stays as it was"
+    return f"{again}; --overwrite starts over"
 
 
 def _left(found: "BuildStatus") -> str:

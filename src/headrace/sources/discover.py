@@ -16,6 +16,7 @@ from headrace.sources.fetched import fetched_files
 from headrace.sources.field import Field, as_field
 from headrace.sources.files import (
     CUT_BYTES,
+    SUFFIXES,
     Promise,
     SourceFile,
     SourceShard,
@@ -317,12 +318,13 @@ class _Selection:
             self._judged[identity] = shown
 
     def _nothing_found(self, index: int) -> str:
+        wanted = f"wanted names in {', '.join(SUFFIXES)}, or --include PATTERN"
         left_out = [item for item in self._skipped if item.input_index == index]
         if not left_out:
-            return "no input files here"
+            return f"no input files here; {wanted}"
         names = ", ".join(f"{self._label(item.path)} ({item.reason})" for item in left_out[:MAX_NAMED])
         more = f" and {len(left_out) - MAX_NAMED} more" if len(left_out) > MAX_NAMED else ""
-        return f"no input files here; left out: {names}{more}"
+        return f"no input files here; {wanted}; left out: {names}{more}"
 
     def _refuse_pairs(self) -> None:
         first: dict[str, SourceFile] = {}

@@ -184,12 +184,12 @@ def _read_ref(path: Path) -> tuple[TokenizerRef, str | None]:
         raise TokenizerError(f"{path} is damaged: {error!r}") from None
 
 
-def resolve_boundary(tokenizer: BatchTokenizer, option: str | None = None) -> int:
+def resolve_boundary(tokenizer: BatchTokenizer, option: str | int | None = None) -> int:
     """Id of the token that ends each document.
 
     Args:
         tokenizer: of the corpus.
-        option: an id in digits, else a vocabulary entry as the vocabulary spells it; `id:` or `token:` before it forces
+        option: an id, also in digits, else a vocabulary entry as the vocabulary spells it; `id:` or `token:` before it forces
             one or the other. None for the tokenizer's own: 0 of bytes, `eos_token` of the tokenizer_config.json beside
             a tokenizer.json. It is never guessed from a spelling.
 
@@ -197,12 +197,12 @@ def resolve_boundary(tokenizer: BatchTokenizer, option: str | None = None) -> in
         BoundaryError: no such id or entry, or None where the tokenizer does not say.
     """
     if option is not None:
-        return _resolve(tokenizer, option, "boundary")
+        return _resolve(tokenizer, str(option), "boundary")
     token = _named(tokenizer, "eos")
     if token is None:
         raise BoundaryError(
             f"the boundary token is not known: {_label(tokenizer)} does not say what ends a document (no eos_token in a "
-            f"{CONFIG_NAME} beside it). Pass one: {_choices(tokenizer)}"
+            f"{CONFIG_NAME} beside it; --boundary gives one). Pass one: {_choices(tokenizer)}"
         )
     return _entry(tokenizer, token, f"boundary (eos_token of {CONFIG_NAME})")
 

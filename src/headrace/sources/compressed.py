@@ -14,7 +14,7 @@ from headrace.sources.zstd import FRAME_MAGIC, is_skippable, zstd_pieces
 
 __all__ = ["ByteStream", "compression_of", "open_stream"]
 
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 512 * 1024
 """Most bytes that are decompressed at a time, however well they were compressed."""
 
 _GZIP_MAGIC = b"\x1f\x8b"

@@ -152,7 +152,7 @@ def test_what_is_asked_of_the_user(tmp_path):
         {"vocab_size": 257},
         {"vocab_size": 257, "tokenizer": "bytes"},
     ):
-        with pytest.raises(BuildError, match="wanted one of the two"):
+        with pytest.raises(BuildError, match="give one of the two"):
             headrace.build(file, tmp_path / "c", **options)
     with pytest.raises(BoundaryError, match="the boundary token is not known"):
         headrace.build(file, tmp_path / "c", ids_field="input_ids", vocab_size=257)

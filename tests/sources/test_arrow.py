@@ -101,6 +101,15 @@ def test_flipped_bits(tmp_path, form):
     assert all(message.startswith("a.arrow: ") for message in told)
 
 
+@pytest.mark.parametrize("form", ["file", "stream"])
+def test_a_name_that_is_no_utf8(tmp_path, form):
+    """The name of another column cannot be told: the file is damaged, and says so."""
+    file = written(tmp_path / "a.arrow", pa.table({"xyzd": [1], "text": ["a"]}), form)
+    file.path.write_bytes(file.path.read_bytes().replace(b"xyzd", b"xyz\xe9"))
+    with pytest.raises(SourceError, match=r"a\.arrow: damaged Arrow data \(.*can't decode byte 0xe9"):
+        discover([str(tmp_path)])
+
+
 def test_the_content_decides(tmp_path):
     """An Arrow file is one under any name; what is only named so is refused."""
     for form in FORMATS:

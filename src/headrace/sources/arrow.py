@@ -20,6 +20,7 @@ _STREAM_END = _STREAM_MAGIC + bytes(4)
 ARROW_MAGICS = (_FILE_MAGIC, _STREAM_MAGIC)
 """How the file format and the stream format begin."""
 
+_WHAT = "Arrow data"
 BATCH_BYTES = 4 * 1024 * 1024
 """Bytes of text after which a batch is delivered."""
 
@@ -32,7 +33,7 @@ def inspect_arrow(file: SourceFile, field: Field) -> str | None:
         MissingExtraError: pyarrow is not installed.
     """
     with open_raw(file) as raw, _opened(raw, PlacedReads(raw)) as arrow:
-        return column_fault(arrow.schema, field)
+        return _fault(raw, arrow, field)
 
 
 def read_arrow(
@@ -66,10 +67,15 @@ def read_arrow(
         yield from builder.batches(_pieces(raw, place, field, reader, cut_bytes), consumed, batch_bytes)
 
 
+def _fault(raw: RawFile, arrow: Any, field: Field) -> str | None:  # noqa: ANN401  # pyarrow has no types
+    with told_as_damage(raw, _WHAT):  # names of columns need not be UTF-8
+        return column_fault(arrow.schema, field)
+
+
 def _pieces(raw: RawFile, place: PlacedReads, field: Field, reader: ColumnReader, cut_bytes: int) -> Iterator[None]:
     """Read the column, and at the end the rest of the file."""
     with _opened(raw, place) as arrow:
-        if fault := column_fault(arrow.schema, field):
+        if fault := _fault(raw, arrow, field):
             raise raw.damaged(fault)
         wanted = {path[0] for path in (field.path, field.id_path) if path}
         columns = sorted(arrow.schema.get_field_index(name) for name in wanted)
@@ -101,7 +107,7 @@ def _opened(raw: RawFile, place: PlacedReads, columns: Sequence[int] | None = No
     if stream and raw.read_at(max(raw.file.size - len(_STREAM_END), 0), len(_STREAM_END)) != _STREAM_END:
         raise raw.damaged("cut or damaged Arrow stream: it does not end with the mark of the end; fetch the file again")
     place.seek(0)
-    with told_as_damage(raw, "Arrow data"):
+    with told_as_damage(raw, _WHAT):
         open_it = pa.ipc.open_stream if stream else pa.ipc.open_file
         options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=None if columns is None else [*columns])
         opened = open_it(pa.PythonFile(place, mode="r"), options=options)

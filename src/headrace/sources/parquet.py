@@ -44,12 +44,9 @@ def inspect_parquet(
         DamagedFileError: it is cut or damaged, or cannot be opened.
         MissingExtraError: pyarrow is not installed.
     """
-    with open_raw(file) as raw, _opened(raw) as parquet:
-        with told_as_damage(raw, "Parquet"):
-            schema = parquet.schema_arrow
-        fault = column_fault(schema, field)
-        with told_as_damage(raw, "Parquet"):
-            return fault, () if fault else _cuts(file, parquet.metadata, modified, cut_bytes)
+    with open_raw(file) as raw, _opened(raw) as parquet, told_as_damage(raw, "Parquet"):
+        fault = column_fault(parquet.schema_arrow, field)
+        return fault, () if fault else _cuts(file, parquet.metadata, modified, cut_bytes)
 
 
 def _cuts(file: SourceFile, metadata: Any, modified: int, cut_bytes: int) -> tuple[Cut, ...]:  # noqa: ANN401  # no types

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
 
+from headrace.building.rolling import gone
 from headrace.errors import MAX_LISTED, BuildError
 from headrace.sources import Drop
 from headrace.storage.atomic import fsync_folder
@@ -75,7 +76,8 @@ class DropLog:
 
     def _write(self, drops: list[Drop]) -> None:
         if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (self._path.parent.parent, self._path.parent):  # not the output itself, if it was removed
+                folder.mkdir(exist_ok=True)
             self._file = self._partial.open("w", encoding="utf-8")
         for drop in drops:
             line = None if drop.row < 0 else drop.row + 1
@@ -84,4 +86,6 @@ class DropLog:
             self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def _not_written(self, error: OSError) -> BuildError:
+        if isinstance(error, FileNotFoundError):  # its folders were there, or made a moment ago
+            return gone(self._path.parents[2])
         return BuildError(f"{self._path}: cannot be written: {error.strerror or error}; nothing was published")

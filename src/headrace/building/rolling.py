@@ -16,7 +16,7 @@ from headrace.manifest import ShardEntry
 from headrace.storage.atomic import fresh_name, publish
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 
-__all__ = ["Opened", "Origins", "RollingShards", "ignore", "require_folder"]
+__all__ = ["Opened", "Origins", "RollingShards", "gone", "ignore", "require_folder"]
 
 _SPARE_BYTES = 1 << 20
 """Free disk space that a batch must leave: HDF5's own structures, and what other workers write meanwhile."""
@@ -38,7 +38,12 @@ def require_folder(folder: Path) -> None:
         BuildError: it is gone.
     """
     if not folder.is_dir():
-        raise BuildError(f"{folder}: is gone: the folder was removed while a build wrote into it; build again")
+        raise gone(folder)
+
+
+def gone(folder: Path) -> BuildError:
+    """What is said of an output that was removed."""
+    return BuildError(f"{folder}: is gone: the folder was removed while a build wrote into it; build again")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,10 +8,9 @@ the work is divided. Nothing is counted of the last source shard, for it may giv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
+from headrace.building.job import ContentOptions, ShardJob, ShardOutcome, wanted_batches
 from headrace.in_progress import Key
 from headrace.manifest import SourceEntry
-from headrace.sources import first_documents, read_shard
 
 __all__ = ["agrees", "not_read", "share_out"]
 
@@ -35,20 +34,13 @@ def share_out(
             yield replace(job, most=left)
         else:
             outcome = finished.get(job.shard.key)
-            count = outcome.documents if outcome and not outcome.ended_early else _count(job, left)
+            count = outcome.documents if outcome and not outcome.ended_early else _documents(replace(job, most=left))
             yield replace(job, most=left if count >= left else None)
             left -= min(count, left)
 
 
-def _count(job: ShardJob, limit: int) -> int:
-    options = job.options
-    batches = read_shard(
-        job.shard,
-        text_field=options.field,
-        on_bad_input=options.on_bad_input,
-        keep_empty=options.keep_empty,
-    )
-    return sum(len(batch.texts) for batch in first_documents(batches, job.shard, limit))
+def _documents(job: ShardJob) -> int:
+    return sum(len(batch.texts) for batch in wanted_batches(job))
 
 
 def agrees(outcome: ShardOutcome, most: int | None) -> bool:
@@ -72,5 +64,5 @@ def not_read(job: ShardJob) -> ShardOutcome:
         drops=(),
         most=0,
         cut=job.shard.key[1],
-        cuts=job.shard.cut.count if job.shard.cut else 1,
+        cuts=job.shard.cuts,
     )

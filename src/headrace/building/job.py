@@ -32,7 +32,7 @@ from headrace.storage.hdf5_corpus import checked_layout, extents_of
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.tokenizers.base import BatchTokenizer
 
-__all__ = ["ContentOptions", "Hooks", "ShardJob", "ShardOutcome", "run_job"]
+__all__ = ["ContentOptions", "Hooks", "ShardJob", "ShardOutcome", "run_job", "wanted_batches"]
 
 _REPORT_SECONDS = 0.1
 _FLUSH_CHUNKS, _FLUSH_BYTES = 16, 1 << 21
@@ -230,7 +230,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
         drops=tuple(log.first),
         most=job.most,
         cut=job.shard.key[1],
-        cuts=job.shard.cut.count if job.shard.cut else 1,
+        cuts=job.shard.cuts,
         rows=tally.rows if job.shard.cut else 0,
     )
 
@@ -300,7 +300,8 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
     hooks.report(tally)
 
 
-def _batches(job: ShardJob, tally: Tally, observe: Observer | None = None) -> Iterator[DocumentBatch]:
+def wanted_batches(job: ShardJob, observe: Observer | None = None) -> Iterator[DocumentBatch]:
+    """Read the documents of a job as far as they are wanted; errors are those of `read_shard`."""
     options = job.options
     batches = read_shard(
         job.shard,
@@ -310,11 +311,13 @@ def _batches(job: ShardJob, tally: Tally, observe: Observer | None = None) -> It
         observe=observe,
         cut_bytes=options.cut_bytes,
     )
-    if job.most is not None:
-        batches = first_documents(batches, job.shard, job.most)
-    for batch in batches:
+    return batches if job.most is None else first_documents(batches, job.shard, job.most)
+
+
+def _batches(job: ShardJob, tally: Tally, observe: Observer) -> Iterator[DocumentBatch]:
+    for batch in wanted_batches(job, observe):
         tally.add(batch)
-        if observe is not None and job.shard.files[0].given is not None:
+        if job.shard.files[0].given is not None:
             observe(job.shard.files[0], framed(batch.texts))
         yield batch
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.errors import SourceError
-from headrace.sources.compressed import ByteStream, open_stream
+from headrace.sources.compressed import ByteStream, open_stream, read_all
 from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES, FIRST_BLOCK_BYTES, fast_decoder, fast_id_decoder
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.field import Field
@@ -96,7 +96,7 @@ def _blocks(elements: Iterator[_Element], block_bytes: int) -> Iterator[list[_El
 def _elements(stream: ByteStream, block_bytes: int) -> Iterator[_Element]:
     """Find the elements by brackets, commas and quotes alone; whether they are JSON is for the parser."""
     scan, data, base, begun, separated = _Scan(), b"", 0, False, False
-    while more := _read(stream, max(block_bytes, len(data))):
+    while more := read_all(stream, max(block_bytes, len(data))):
         data += more
         if not begun:
             at = data.find(b"[")
@@ -135,15 +135,6 @@ def _behind(stream: ByteStream, data: bytes, base: int) -> Iterator[_Element]:
         data = stream.read(BLOCK_BYTES)
         if not data:
             return
-
-
-def _read(stream: ByteStream, count: int) -> bytes:
-    """Read as much as is waiting already, so that a long element is not copied for each of its pieces."""
-    parts: list[bytes] = []
-    while count > 0 and (part := stream.read(count)):
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
 
 
 class _Scan:

@@ -12,7 +12,7 @@ from headrace.sources.files import Compression, SourceFile
 from headrace.sources.rawfile import READ_BYTES, Observer, RawFile, open_raw
 from headrace.sources.zstd import FRAME_MAGIC, is_skippable, zstd_pieces
 
-__all__ = ["ByteStream", "compression_of", "open_stream"]
+__all__ = ["ByteStream", "compression_of", "open_stream", "read_all"]
 
 PIECE_BYTES = 512 * 1024
 """Most bytes that are decompressed at a time, however well they were compressed."""
@@ -66,6 +66,19 @@ def open_stream(
     """
     with open_raw(file, observe, buffer_bytes) as raw:
         yield raw if file.compression is None else _Pieces(raw, _READERS[file.compression](raw))
+
+
+def read_all(stream: ByteStream, count: int) -> bytes:
+    """Return `count` bytes, fewer only at the end: what is long is so not copied for each of its pieces.
+
+    Raises:
+        SourceError: see `ByteStream.read`.
+    """
+    parts: list[bytes] = []
+    while count > 0 and (part := stream.read(count)):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
 
 
 class _Pieces:

@@ -142,6 +142,11 @@ class SourceShard:
         return self.index, self.cut.number if self.cut else 0
 
     @property
+    def cuts(self) -> int:
+        """How many cuts its file has that are read side by side; 1 where it is read in one go."""
+        return self.cut.count if self.cut else 1
+
+    @property
     def is_last(self) -> bool:
         """Whether no other cut of its file follows."""
         return self.cut is None or self.cut.number + 1 == self.cut.count

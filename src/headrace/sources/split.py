@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.errors import SourceError
-from headrace.sources.compressed import ByteStream, open_stream
+from headrace.sources.compressed import ByteStream, open_stream, read_all
 from headrace.sources.decoder import BATCH_BYTES, BLOCK_BYTES
 from headrace.sources.documents import WHOLE_FILE, BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.files import CUT_BYTES, SourceFile
@@ -56,7 +56,7 @@ def read_split(
     builder = BatchBuilder()
     replace = BadInput(on_bad_input) is BadInput.REPLACE
     with open_stream(file, observe) as stream:
-        head = _read(stream, max(block_bytes, 4096))
+        head = read_all(stream, max(block_bytes, 4096))
         encoding = wide_encoding(head) or unmarked_wide_encoding(head)
         if encoding:
             builder.drops.append(Drop(file.label, WHOLE_FILE, 0, f"invalid UTF-8 (the file is {encoding})"))
@@ -102,15 +102,7 @@ class _Bytes:
     def read(self, waiting: int) -> bytes:
         """Return as much as is waiting already, or a block; none at the end."""
         data, self._head = self._head, b""
-        return data or _read(self._stream, max(self._block_bytes, waiting))
-
-
-def _read(stream: ByteStream, count: int) -> bytes:
-    parts: list[bytes] = []
-    while count > 0 and (part := stream.read(count)):
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
+        return data or read_all(self._stream, max(self._block_bytes, waiting))
 
 
 def _pieces(source: _Bytes, split: str) -> Iterator[_Piece]:

@@ -1,7 +1,7 @@
 """What the readers deliver: batches of documents, and a record of every one that was not kept."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -97,6 +97,25 @@ class DocumentBatch:
     def replaced(self) -> int:
         """How many of the documents were changed so."""
         return len(self.replaced_texts)
+
+    def select(self, numbers: Sequence[int] | NDArray[np.integer]) -> "DocumentBatch":
+        """The batch with some of its documents alone; what is told beside documents, drops among it, stays.
+
+        Args:
+            numbers: of the documents to keep, from 0, increasing.
+        """
+        chosen = np.asarray(numbers, np.intp)
+        kept: list[int] = chosen.tolist()
+        marked = set(self.replaced_texts)
+        return replace(
+            self,
+            texts=[self.texts[number] for number in kept],
+            rows=self.rows[chosen],
+            offsets=self.offsets[chosen],
+            files=self.files[chosen],
+            ids=[self.ids[number] for number in kept] if self.ids else [],
+            replaced_texts=[place for place, number in enumerate(kept) if number in marked],
+        )
 
 
 @dataclass(slots=True)

@@ -88,13 +88,5 @@ def first_documents(batches: Iterator[DocumentBatch], shard: SourceShard, count:
 def _cut(batch: DocumentBatch, shard: SourceShard, count: int) -> DocumentBatch:
     numbers = {file.label: number for number, file in enumerate(shard.files)}
     last = (int(batch.files[count - 1]), int(batch.rows[count - 1]))
-    return replace(
-        batch,
-        texts=batch.texts[:count],
-        rows=batch.rows[:count],
-        offsets=batch.offsets[:count],
-        files=batch.files[:count],
-        ids=batch.ids[:count],
-        drops=[drop for drop in batch.drops if (numbers[drop.path], drop.row) < last],
-        replaced_texts=[number for number in batch.replaced_texts if number < count],
-    )
+    drops = [drop for drop in batch.drops if (numbers[drop.path], drop.row) < last]
+    return replace(batch.select(range(count)), drops=drops)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
@@ -11,12 +12,17 @@ from headrace.errors import MAX_LISTED, BuildError
 from headrace.sources import Drop
 from headrace.storage.atomic import fsync_folder
 
-__all__ = ["EMPTY", "MOST_KEPT", "DropLog"]
+__all__ = ["EMPTY", "MOST_KEPT", "DropLog", "faults_in"]
 
 EMPTY = "empty"
 """The one reason for dropping a document that is no fault of the input."""
 MOST_KEPT = 1000
 """Bad documents that are held in memory at most; how many of them are listed is for whoever prints them."""
+
+
+def faults_in(drops: Iterable[Drop]) -> list[Drop]:
+    """Those that are a fault of the input."""
+    return [drop for drop in drops if drop.reason != EMPTY]
 
 
 class DropLog:
@@ -72,7 +78,7 @@ class DropLog:
         except OSError as error:
             raise self._not_written(error) from error
         if len(self.first) < MOST_KEPT:
-            self.first += [drop for drop in drops if drop.reason != EMPTY][: MOST_KEPT - len(self.first)]
+            self.first += faults_in(drops)[: MOST_KEPT - len(self.first)]
 
     def _write(self, drops: list[Drop]) -> None:
         if self._file is None:

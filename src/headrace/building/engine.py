@@ -7,11 +7,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from headrace.building.check import ReferenceCheck
-from headrace.building.job import Hooks, ShardJob, ShardOutcome, run_job
-from headrace.building.output import remove_attempt
+from headrace.building.job import Hooks, Job
 from headrace.building.processes import Worker, Workers
 from headrace.building.rolling import ignore
 from headrace.building.tally import Tally
@@ -28,13 +27,16 @@ Counts = tuple[int, int, int, int]
 """Input bytes, documents, tokens and text bytes of one job so far."""
 
 
+Outcome = TypeVar("Outcome")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
+class Listener(Generic[Outcome]):
     """What an engine calls, in this process, in any order of jobs, one call at a time."""
 
     progress: Callable[[Key, Counts], None] = ignore
     """Receives the key of a job's source shard, and the running counts."""
-    outcome: Callable[[ShardOutcome], None] = ignore
+    outcome: Callable[[Outcome], None] = ignore
     opened: Callable[[OpenShard], None] = ignore
     """Receives a shard that is begun; may be called on another thread."""
     retry: Callable[[str], None] = ignore
@@ -44,8 +46,8 @@ class Listener:
 class Engine(Protocol):
     """Runs jobs. The outcomes do not depend on which engine runs them."""
 
-    def run(self, jobs: Sequence[ShardJob], listener: Listener) -> None:
-        """Run all jobs, and check the tokenizer. A job whose worker dies is begun once more, the others go on.
+    def run(self, jobs: Sequence[Job[Outcome]], listener: Listener[Outcome]) -> None:
+        """Run all jobs, and check the tokenizer if there is one. A job whose worker dies is begun once more, the others go on.
 
         Raises:
             TokenizerError: the tokenizer disagrees with its reference.
@@ -59,22 +61,24 @@ class SerialEngine:
     """One job after another, in this process: the default for one worker, and for debugging.
 
     Args:
-        tokenizer: encodes.
+        tokenizer: encodes; None for jobs that only read.
         sample: texts with which it is checked meanwhile.
     """
 
-    def __init__(self, tokenizer: BatchTokenizer, sample: Sequence[bytes] = ()) -> None:
+    def __init__(self, tokenizer: BatchTokenizer | None, sample: Sequence[bytes] = ()) -> None:
         self._tokenizer = tokenizer
         self._sample = list(sample)
 
-    def run(self, jobs: Sequence[ShardJob], listener: Listener) -> None:
+    def run(self, jobs: Sequence[Job[Outcome]], listener: Listener[Outcome]) -> None:
         """See `Engine.run`."""
         calling = Lock()  # shards are opened on a second thread
-        with ReferenceCheck(self._tokenizer, self._sample) as check:
+        check = None if self._tokenizer is None else ReferenceCheck(self._tokenizer, self._sample)
+        with check or nullcontext():
             for job in jobs:
 
                 def report(tally: Tally, key: Key = job.shard.key) -> None:
-                    check.poll()
+                    if check:
+                        check.poll()
                     with calling:
                         listener.progress(key, (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes))
 
@@ -82,15 +86,16 @@ class SerialEngine:
                     with calling:
                         listener.opened(shard)
 
-                listener.outcome(run_job(job, self._tokenizer, Hooks(report=report, opened=opened)))
-            check.finish()
+                listener.outcome(job.run(self._tokenizer, Hooks(report=report, opened=opened)))
+            if check:
+                check.finish()
 
 
 class PoolEngine:
     """Worker processes, each running one job at a time.
 
     Args:
-        tokenizer: picklable, of a module that workers can import; sent to each worker once.
+        tokenizer: picklable, of a module that workers can import; sent to each worker once. None for jobs that only read.
         count: workers at most.
         sample: texts with which one of them checks the tokenizer meanwhile.
         workers: they, if their context is entered already; perhaps started.
@@ -102,7 +107,7 @@ class PoolEngine:
 
     def __init__(
         self,
-        tokenizer: BatchTokenizer,
+        tokenizer: BatchTokenizer | None,
         count: int,
         sample: Sequence[bytes] = (),
         *,
@@ -110,7 +115,7 @@ class PoolEngine:
         in_order: bool = False,
     ) -> None:
         try:
-            self._tokenizer = pickle.dumps(tokenizer)
+            self._tokenizer = None if tokenizer is None else pickle.dumps(tokenizer)
         except Exception as error:  # whatever the tokenizer's own code raises
             raise TokenizerError(
                 f"{type(tokenizer).__name__} cannot be sent to worker processes ({error}); build with workers=1"
@@ -120,14 +125,15 @@ class PoolEngine:
         self._workers = workers
         self._in_order = in_order
 
-    def run(self, jobs: Sequence[ShardJob], listener: Listener) -> None:
+    def run(self, jobs: Sequence[Job[Outcome]], listener: Listener[Outcome]) -> None:
         """See `Engine.run`."""
         largest_first = sorted(jobs, key=lambda job: (-job.shard.size, job.shard.key))
         order = deque(jobs if self._in_order else largest_first)
         with nullcontext(self._workers) if self._workers else Workers() as workers:
             workers.start(min(self._count, len(jobs)))
-            workers.equip(self._tokenizer, self._sample)
-            run = _PoolRun(workers, order, listener)
+            if self._tokenizer is not None:
+                workers.equip(self._tokenizer, self._sample)
+            run = _PoolRun(workers, order, listener, checked=self._tokenizer is None)
             for worker in workers.all:
                 worker.start(order.popleft())
             while busy := {worker.results: worker for worker in workers.all if worker.job or not run.checked}:
@@ -140,10 +146,10 @@ class _PoolRun:
     """What is done with the messages of workers."""
 
     workers: Workers
-    waiting: deque[ShardJob]
-    listener: Listener
-    checked: bool = False
-    """Whether the tokenizer was found to be right."""
+    waiting: deque[Job[Any]]
+    listener: Listener[Any]
+    checked: bool
+    """Whether the tokenizer was found to be right, if there is one."""
     deaths: dict[Key | None, str] = field(default_factory=dict[Key | None, str])
     """How the first worker of a job died; None for one that only checked the tokenizer."""
 
@@ -153,7 +159,7 @@ class _PoolRun:
             case "at", place:
                 worker.at = place
             case "progress", counts:
-                self.listener.progress(cast("ShardJob", worker.job).shard.key, counts)
+                self.listener.progress(cast("Job[Any]", worker.job).shard.key, counts)
             case "opened", shard:
                 self.listener.opened(shard)
             case "outcome", outcome:
@@ -172,7 +178,7 @@ class _PoolRun:
         """Let a new worker begin the dead one's job anew, unless it is the second that died of it."""
         job = worker.job
         if job is not None:
-            remove_attempt(job.output, job.shard.key, alone=job.shard.cut is not None)
+            job.undo()
         key = None if job is None else job.shard.key
         if before := self.deaths.get(key):
             how = death if death == before else f"{before}, then {death}"

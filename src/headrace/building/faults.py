@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from headrace.building.drop_log import EMPTY, MOST_KEPT, DropLog
+from headrace.building.drop_log import MOST_KEPT, DropLog, faults_in
 from headrace.building.hints import encoding_hint, fields_hint
 from headrace.errors import MAX_LISTED, Problem, SourceError
 from headrace.sources import WHOLE_FILE, DocumentBatch, Drop, SourceFile, SourceShard, read_shard
@@ -16,7 +16,6 @@ from headrace.sources.rawfile import DamagedFileError
 
 __all__ = [
     "CHECK_BYTES",
-    "EMPTY",
     "JUDGED_FROM",
     "MOST_KEPT",
     "BadDocumentsError",
@@ -50,7 +49,7 @@ def look_on(batches: Iterator[DocumentBatch], limit: int) -> tuple[list[Drop], b
     consumed = kept = 0
     try:
         for batch in batches:
-            found += [drop for drop in batch.drops if drop.reason != EMPTY]
+            found += faults_in(batch.drops)
             kept += len(batch.texts)
             consumed += batch.consumed
             if consumed > limit or len(found) >= MOST_KEPT or (len(found) > MAX_LISTED and len(found) > kept):

@@ -8,7 +8,8 @@ the work is divided. Nothing is counted of the last source shard, for it may giv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from headrace.building.job import ContentOptions, ShardJob, ShardOutcome, wanted_batches
+from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
+from headrace.building.wanted import wanted_batches
 from headrace.in_progress import Key
 from headrace.manifest import SourceEntry
 
@@ -34,13 +35,13 @@ def share_out(
             yield replace(job, most=left)
         else:
             outcome = finished.get(job.shard.key)
-            count = outcome.documents if outcome and not outcome.ended_early else _documents(replace(job, most=left))
+            count = outcome.documents if outcome and not outcome.ended_early else _documents(job, left)
             yield replace(job, most=left if count >= left else None)
             left -= min(count, left)
 
 
-def _documents(job: ShardJob) -> int:
-    return sum(len(batch.texts) for batch in wanted_batches(job))
+def _documents(job: ShardJob, most: int) -> int:
+    return sum(len(batch.texts) for batch in wanted_batches(job.shard, job.options, most=most))
 
 
 def agrees(outcome: ShardOutcome, most: int | None) -> bool:

@@ -5,24 +5,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from headrace.building.cutting import JobCuts, unplaced_log
+from headrace.building.drop_log import DropLog
 from headrace.building.encode import DocumentEncoder
-from headrace.building.faults import CHECK_BYTES, BadDocumentsError, DropLog, fields_hint, judge, look_on
 from headrace.building.lane import Lane
-from headrace.building.output import drop_log
+from headrace.building.output import drop_log, remove_attempt
 from headrace.building.place import Place, place_after, place_of, start_of
 from headrace.building.rolling import Origins, RollingShards, ignore, require_folder
 from headrace.building.source_hashes import SourceHashes, check_promise
 from headrace.building.tally import Tally
-from headrace.errors import BuildError
+from headrace.building.wanted import not_enough_memory, refuse_faults, wanted_batches
 from headrace.in_progress import Key, OpenShard
 from headrace.manifest import ShardEntry, SourceEntry
-from headrace.sources import BadInput, DocumentBatch, Drop, SourceFile, SourceShard, first_documents, read_shard
-from headrace.sources.cuts import in_file
+from headrace.sources import DocumentBatch, Drop, SourceFile, SourceShard
 from headrace.sources.field import Field, Ids
 from headrace.sources.files import CUT_BYTES
 from headrace.sources.given import framed
@@ -32,9 +31,11 @@ from headrace.storage.hdf5_corpus import checked_layout, extents_of
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.tokenizers.base import BatchTokenizer
 
-__all__ = ["ContentOptions", "Hooks", "ShardJob", "ShardOutcome", "run_job", "wanted_batches"]
+__all__ = ["REPORT_SECONDS", "ContentOptions", "Hooks", "Job", "ShardJob", "ShardOutcome", "run_job"]
 
-_REPORT_SECONDS = 0.1
+Outcome_co = TypeVar("Outcome_co", covariant=True)
+REPORT_SECONDS = 0.1
+"""Between two reports of a job."""
 _FLUSH_CHUNKS, _FLUSH_BYTES = 16, 1 << 21
 """Chunks that are written and flushed at once, if they are no more bytes: a sixteenth of the calls of HDF5."""
 _LARGE_BATCH = 1 << 24
@@ -76,6 +77,35 @@ class ContentOptions:
         return Field(self.ids_field, self.ids or Ids(), self.id_field)
 
 
+class Job(Protocol[Outcome_co]):
+    """What an engine lets a worker do with a source shard. Picklable."""
+
+    @property
+    def shard(self) -> SourceShard:
+        """The source shard."""
+        ...
+
+    def run(self, tokenizer: BatchTokenizer | None, hooks: "Hooks") -> Outcome_co:
+        """Do it, and return what became of it, picklable too.
+
+        Args:
+            tokenizer: the build's; None where the engine has none.
+            hooks: what to call meanwhile.
+
+        Raises:
+            HeadraceError, OSError: the build has to end.
+        """
+        ...
+
+    def undo(self) -> None:
+        """Remove what a process has left that died of it.
+
+        Raises:
+            BuildError: it cannot be removed.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardJob:
     """What a worker is told."""
@@ -89,6 +119,15 @@ class ShardJob:
     """Whether there is a core for a second thread."""
     most: int | None = None
     """Documents kept at most: those behind the last of them are not read. None for all."""
+
+    def run(self, tokenizer: BatchTokenizer | None, hooks: "Hooks") -> "ShardOutcome":
+        """See `Job.run`."""
+        assert tokenizer is not None  # noqa: S101  # engines that build have one
+        return run_job(self, tokenizer, hooks)
+
+    def undo(self) -> None:
+        """See `Job.undo`."""
+        remove_attempt(self.output, self.shard.key, alone=self.shard.cut is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -210,11 +249,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
             shards.finish()
     except MemoryError as error:
         shards.abandon()
-        part = f" of the part from byte {job.shard.cut.start:,} on" if job.shard.cut else ""
-        raise BuildError(
-            f"{labels[0]}: not enough memory ({error or 'an allocation failed'}) after document {tally.documents_in}{part}; a "
-            "document needs some 12 times its size: leave out the largest, or build with fewer --workers"
-        ) from error
+        raise not_enough_memory(job.shard, tally, error) from error
     except BaseException:
         shards.abandon()
         raise
@@ -269,17 +304,7 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
         require_folder(job.output)
         lane.start()  # the batch before, while this one is encoded
         log.add(batch.drops)
-        if tally.faults and options.on_bad_input == BadInput.ERROR:
-            raise _bad_documents(job.shard, tally, log.first, batches)
-        judge(
-            job.shard,
-            options.field,
-            log.first,
-            seen=tally.documents_in,
-            faults=tally.faults,
-            replaced=tally.replaced,
-            limit=options.max_bad,
-        )
+        refuse_faults(job.shard, options, tally, log.first, batches)
         if (batch.cut, batch.row_base) != cut:
             cut = batch.cut, batch.row_base
             lane.call(cuts.begin, shards, *cut)
@@ -294,41 +319,18 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
             tally.cut_tokens += encoded.cut_tokens
         if place := place_after(batch, job.shard):
             hooks.at(place)
-        if time.monotonic() - told >= _REPORT_SECONDS:
+        if time.monotonic() - told >= REPORT_SECONDS:
             hooks.report(tally)
             told = time.monotonic()
     hooks.report(tally)
 
 
-def wanted_batches(job: ShardJob, observe: Observer | None = None) -> Iterator[DocumentBatch]:
-    """Read the documents of a job as far as they are wanted; errors are those of `read_shard`."""
-    options = job.options
-    batches = read_shard(
-        job.shard,
-        text_field=options.field,
-        on_bad_input=options.on_bad_input,
-        keep_empty=options.keep_empty,
-        observe=observe,
-        cut_bytes=options.cut_bytes,
-    )
-    return batches if job.most is None else first_documents(batches, job.shard, job.most)
-
-
 def _batches(job: ShardJob, tally: Tally, observe: Observer) -> Iterator[DocumentBatch]:
-    for batch in wanted_batches(job, observe):
+    for batch in wanted_batches(job.shard, job.options, most=job.most, observe=observe):
         tally.add(batch)
         if job.shard.files[0].given is not None:
             observe(job.shard.files[0], framed(batch.texts))
         yield batch
-
-
-def _bad_documents(
-    shard: SourceShard, tally: Tally, first: list[Drop], rest: Iterator[DocumentBatch]
-) -> BadDocumentsError:
-    """Read on for a while, so that one run reports many faults."""
-    more, cut = look_on(rest, CHECK_BYTES)
-    found = in_file(shard, [*first, *more])
-    return BadDocumentsError(found, tally.faults, complete=not cut, hint=fields_hint(shard, found))
 
 
 def _source_entry(job: ShardJob, number: int, tally: Tally, hashes: SourceHashes) -> SourceEntry:

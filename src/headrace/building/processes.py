@@ -6,21 +6,33 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
-from headrace.building.job import ShardJob
+from headrace.building.job import Job
 from headrace.building.place import Place
 from headrace.children import child_command, child_environment
 from headrace.errors import BuildError, SourceError
 from headrace.sources.cuts import first_row
 
-__all__ = ["Worker", "Workers"]
+__all__ = ["Equipment", "Worker", "Workers"]
 
 _ENDING_SECONDS = 10
 """After its pipe has closed, a worker has this long to end by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What a worker is given before jobs that encode."""
+
+    tokenizer: bytes
+    """Pickled."""
+    path: Sequence[str]
+    """`sys.path`, where its module may lie."""
+    sample: Sequence[bytes] | None = None
+    """What this worker checks it with, and then says `checked`."""
 
 
 @dataclass(slots=True)
@@ -30,12 +42,12 @@ class Worker:
     process: "subprocess.Popen[bytes]"
     jobs: "Connection[Any, Any]"
     results: "Connection[Any, Any]"
-    job: ShardJob | None = None
+    job: Job[Any] | None = None
     """What it is at work on."""
     at: Place | None = None
     """Where in that job it said it was; None before it has begun."""
 
-    def start(self, job: ShardJob) -> None:
+    def start(self, job: Job[Any]) -> None:
         """Give it a job."""
         self.job = job
         self.at = None
@@ -88,7 +100,7 @@ class Workers:
     def __init__(self, inherit: tuple[int, ...] = ()) -> None:
         self.all: list[Worker] = []
         self._inherit = inherit
-        self._equipment: tuple[bytes, list[bytes]] | None = None
+        self._equipment: Equipment | None = None
         self._checking: Worker | None = None
         """Which one compares the sample."""
         self._life: tuple[int, int] = (-1, -1)
@@ -126,7 +138,7 @@ class Workers:
 
     def equip(self, tokenizer: bytes, sample: list[bytes]) -> None:
         """Give all of them the tokenizer, pickled; and one a sample, of which it says `checked` if the tokenizer is right."""
-        self._equipment = tokenizer, sample
+        self._equipment = Equipment(tokenizer, sys.path, sample)
         for worker in self.all:
             self._equip(worker)
 
@@ -142,11 +154,11 @@ class Workers:
         return worker
 
     def _equip(self, worker: Worker) -> None:
-        tokenizer, sample = cast("tuple[bytes, list[bytes]]", self._equipment)
+        if self._equipment is None:
+            return
+        given = replace(self._equipment, sample=None) if self._checking else self._equipment
         with suppress(BrokenPipeError):  # as in `Worker.start`
-            worker.jobs.send(sys.path)  # where the tokenizer's module may lie
-            worker.jobs.send_bytes(tokenizer)
-            worker.jobs.send(None if self._checking else sample)
+            worker.jobs.send(given)
         self._checking = self._checking or worker
 
     def _spawn(self, imports: Sequence[str] = ()) -> Worker:

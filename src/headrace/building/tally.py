@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headrace.building.faults import EMPTY
+from headrace.building.drop_log import faults_in
 from headrace.sources import DocumentBatch
 
 __all__ = ["Tally"]
@@ -47,4 +47,4 @@ class Tally:
                 self.kept_by_file[number] += count
         for drop in batch.drops:
             self.drops_by_label.setdefault(drop.path, Counter())[drop.reason] += 1
-            self.faults += drop.reason != EMPTY
+        self.faults += len(faults_in(batch.drops))

@@ -33,7 +33,7 @@ class Teller:
         self._sums = [0, 0, 0, 0]
 
     @property
-    def listener(self) -> Listener:
+    def listener(self) -> Listener[ShardOutcome]:
         """For the engine."""
         return Listener(progress=self.progress, outcome=self.outcome, opened=self.opened, retry=self.retry)
 

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -20,7 +20,8 @@ from multiprocessing.connection import Connection
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
-from headrace.building.job import Hooks, ShardJob, run_job
+from headrace.building.job import Hooks, Job
+from headrace.building.processes import Equipment
 from headrace.building.tally import Tally
 from headrace.children import collect_rarely
 from headrace.errors import BuildError, HeadraceError, TokenizerError
@@ -32,16 +33,9 @@ __all__ = ["main"]
 
 
 def main(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]") -> None:
-    """Receive `sys.path`, a pickled tokenizer, a sample or None, then jobs until the pipe closes; send `(kind, value)` pairs."""
+    """Receive jobs, before those that encode the equipment for them, until the pipe closes; send `(kind, value)` pairs."""
     with suppress(EOFError, OSError):  # the parent is done, or gone, perhaps in the middle of a message
-        sys.path[:] = jobs.recv()
-        given = jobs.recv_bytes()
-        try:
-            tokenizer = cast("BatchTokenizer", pickle.loads(given))  # noqa: S301  # from the parent process
-        except Exception as error:  # noqa: BLE001  # whatever its modules raise
-            results.send(("error", TokenizerError(_not_loaded(error))))
-            return
-        _work(jobs, results, tokenizer, jobs.recv())
+        _work(jobs, results)
 
 
 def _not_loaded(error: Exception) -> str:
@@ -51,12 +45,7 @@ def _not_loaded(error: Exception) -> str:
     )
 
 
-def _work(
-    jobs: "Connection[Any, Any]",
-    results: "Connection[Any, Any]",
-    tokenizer: "BatchTokenizer",
-    sample: list[bytes] | None,
-) -> None:
+def _work(jobs: "Connection[Any, Any]", results: "Connection[Any, Any]") -> None:
     sending = Lock()  # shards are opened on a second thread, and the sample is checked on a third
 
     def send(kind: str, value: object) -> None:
@@ -66,20 +55,33 @@ def _work(
     def report(tally: Tally) -> None:
         send("progress", (tally.input_bytes, tally.documents, tally.tokens, tally.text_bytes))
 
-    if sample is not None:
-        threading.Thread(target=_check, args=(tokenizer, sample, send), daemon=True).start()
     hooks = Hooks(report=report, opened=partial(send, "opened"), at=partial(send, "at"))
+    tokenizer: BatchTokenizer | None = None
     while True:
-        job: ShardJob = jobs.recv()
+        given: Equipment | Job[Any] = jobs.recv()
         try:
-            send("outcome", run_job(job, tokenizer, hooks))
+            if isinstance(given, Equipment):
+                tokenizer = _equipped(given, send)
+            else:
+                send("outcome", given.run(tokenizer, hooks))
         except BrokenPipeError:
             return
         except Exception as error:  # noqa: BLE001  # the parent raises it
             send("error", _portable(error))
 
 
-def _check(tokenizer: "BatchTokenizer", sample: list[bytes], send: Callable[[str, object], None]) -> None:
+def _equipped(given: Equipment, send: Callable[[str, object], None]) -> "BatchTokenizer":
+    sys.path[:] = given.path
+    try:
+        tokenizer = cast("BatchTokenizer", pickle.loads(given.tokenizer))  # noqa: S301  # from the parent process
+    except Exception as error:  # whatever its modules raise
+        raise TokenizerError(_not_loaded(error)) from error
+    if given.sample is not None:
+        threading.Thread(target=_check, args=(tokenizer, given.sample, send), daemon=True).start()
+    return tokenizer
+
+
+def _check(tokenizer: "BatchTokenizer", sample: Sequence[bytes], send: Callable[[str, object], None]) -> None:
     try:
         tokenizer.check(sample)
     except Exception as error:  # noqa: BLE001  # the parent raises it

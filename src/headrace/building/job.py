@@ -15,7 +15,7 @@ from headrace.building.encode import DocumentEncoder
 from headrace.building.lane import Lane
 from headrace.building.output import drop_log, remove_attempt
 from headrace.building.place import Place, place_after, place_of, start_of
-from headrace.building.rolling import Origins, RollingShards, ignore, require_folder
+from headrace.building.rolling import Origins, RollingShards, flush_chunks, ignore, require_folder
 from headrace.building.source_hashes import SourceHashes, check_promise
 from headrace.building.tally import Tally
 from headrace.building.wanted import not_enough_memory, refuse_faults, wanted_batches
@@ -36,8 +36,6 @@ __all__ = ["REPORT_SECONDS", "ContentOptions", "Hooks", "Job", "ShardJob", "Shar
 Outcome_co = TypeVar("Outcome_co", covariant=True)
 REPORT_SECONDS = 0.1
 """Between two reports of a job."""
-_FLUSH_CHUNKS, _FLUSH_BYTES = 16, 1 << 21
-"""Chunks that are written and flushed at once, if they are no more bytes: a sixteenth of the calls of HDF5."""
 _LARGE_BATCH = 1 << 24
 """UTF-8 bytes above which a batch is encoded only after all before it are written."""
 
@@ -212,8 +210,6 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
         max_document_tokens=options.max_document_tokens,
     )
     labels = [file.label for file in job.shard.files]
-    chunk_bytes = options.chunk_tokens * encoder.dtype.itemsize
-    flush_chunks = max(min(_FLUSH_CHUNKS, _FLUSH_BYTES // chunk_bytes), 1)
 
     def create(path: Path) -> HDF5ShardWriter:
         return HDF5ShardWriter(
@@ -225,7 +221,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
             source_files=labels,
             document_ids=options.id_field is not None,
             compression=options.compression,
-            flush_chunks=flush_chunks,
+            flush_chunks=flush_chunks(options.chunk_tokens * encoder.dtype.itemsize),
         )
 
     extents: list[ShardExtents] = []

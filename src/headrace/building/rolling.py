@@ -16,15 +16,22 @@ from headrace.manifest import ShardEntry
 from headrace.storage.atomic import fresh_name, publish
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 
-__all__ = ["Opened", "Origins", "RollingShards", "gone", "ignore", "require_folder"]
+__all__ = ["Opened", "Origins", "RollingShards", "flush_chunks", "gone", "ignore", "require_folder"]
 
 _SPARE_BYTES = 1 << 20
 """Free disk space that a batch must leave: HDF5's own structures, and what other workers write meanwhile."""
 _ROW_BYTES = 32
 """Of the document index, a document."""
+_FLUSH_CHUNKS, _FLUSH_BYTES = 16, 1 << 21
+"""Chunks that are written and flushed at once, if they are no more bytes: a sixteenth of the calls of HDF5."""
 _HDF5_REASON = re.compile(r"error message = '([^']+)'")
 Opened = Callable[[int, Path], None]
 """Receives the number of a shard that is begun, and where it grows, in SWMR mode."""
+
+
+def flush_chunks(chunk_bytes: int) -> int:
+    """How many chunks of so many bytes a shard grows by at once: this decides where flushes lie, so the file's bytes."""
+    return max(min(_FLUSH_CHUNKS, _FLUSH_BYTES // chunk_bytes), 1)
 
 
 def ignore(*_: object) -> None:

@@ -1,8 +1,8 @@
 """Reading an HDF5 shard through the library: its document index, and tokens where no map can."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,14 @@ from headrace.storage.hdf5_inspect import DATASET
 from headrace.storage.hdf5_open import naming, open_file, open_shard
 from headrace.storage.incoming import OriginsDigest
 
-__all__ = ["ID_COLUMNS", "DocumentColumns", "LibraryReader", "checked_ids", "read_documents"]
+__all__ = [
+    "ID_COLUMNS",
+    "DocumentColumns",
+    "LibraryReader",
+    "checked_ids",
+    "read_documents",
+    "read_documents_in_pieces",
+]
 
 _CACHED_CHUNKS = 4
 """Chunks in HDF5's cache of each file, or what fits into ..."""
@@ -41,13 +48,21 @@ class DocumentColumns:
     """Exclusive end of each document's id in `ids`, shape (d,); None where documents have none."""
     ids: NDArray[np.uint8] | None = None
     """UTF-8 of all ids, one behind the other."""
+    first_id: int = field(default=0, kw_only=True)
+    """Byte of the shard's `/documents/id` with which `ids` begins."""
 
     def id_of(self, document: int) -> str | None:
         """The id of one document; None where they have none."""
         if self.id_ends is None or self.ids is None:
             return None
-        start = int(self.id_ends[document - 1]) if document else 0
-        return self.ids[start : int(self.id_ends[document])].tobytes().decode(errors="replace")
+        return self.id_bytes(document).decode(errors="replace")
+
+    def id_bytes(self, document: int) -> bytes:
+        """UTF-8 of the id of a document that has one."""
+        assert self.id_ends is not None  # noqa: S101  # so the caller says
+        assert self.ids is not None  # noqa: S101
+        start = int(self.id_ends[document - 1]) if document else self.first_id
+        return self.ids[start - self.first_id : int(self.id_ends[document]) - self.first_id].tobytes()
 
     @property
     def sources_sha256(self) -> str:
@@ -55,10 +70,14 @@ class DocumentColumns:
         if not self.files:
             return ""
         digest = OriginsDigest()
+        self.feed(digest)
+        return digest.hex(self.files)
+
+    def feed(self, digest: OriginsDigest) -> None:
+        """Let a digest take these documents; those before them it has."""
         digest.update(self.rows, self.offsets, self.file_indices)
         if self.id_ends is not None and self.ids is not None:
             digest.update_ids(self.id_ends, self.ids)
-        return digest.hex(self.files)
 
 
 def read_documents(path: Path, document_count: int) -> DocumentColumns:
@@ -69,21 +88,54 @@ def read_documents(path: Path, document_count: int) -> DocumentColumns:
         CorruptShardError: it does not have `document_count` rows, or columns of another kind than the format says.
     """
     with open_shard(path) as file:
+        columns = _StoredColumns(path, file, document_count).read(0, document_count)
+    if columns.id_ends is not None and columns.ids is not None:
+        checked_ids(path, (columns.id_ends, columns.ids), document_count)
+    return columns
+
+
+def read_documents_in_pieces(path: Path, document_count: int, rows: int) -> Iterator[DocumentColumns]:
+    """Read the document index of a shard, at most `rows` documents at a time; arguments and errors as there.
+
+    What the ends say, of documents and of ids, is not looked at before the caller has it.
+    """
+    with open_shard(path) as file:
+        stored = _StoredColumns(path, file, document_count)
+        for start in range(0, document_count, rows):
+            yield stored.read(start, min(start + rows, document_count))
+
+
+class _StoredColumns:
+    """The columns of an open file."""
+
+    def __init__(self, path: Path, file: Any, document_count: int) -> None:
         group: Any = file.get("documents")
         if group is None or "end" not in group:
             raise NoDocumentsError(f"{path}: stores no document index")
-        columns = [_column(path, group, name, kind) for name, kind in _COLUMNS]
-        labels: list[bytes] = _column(path, group, "files", "S").tolist()
-        ids = tuple(_column(path, group, name, "u") for name in ID_COLUMNS) if ID_COLUMNS[0] in group else ()
-    ends, *origins = columns
-    counts = {len(column) for column in origins}
-    if len(ends) != document_count or counts not in ({0}, {document_count}):
-        raise CorruptShardError(
-            f"{path}: wanted {document_count} documents, found {len(ends)} ends and "
-            f"{', '.join(str(len(column)) for column in origins)} source rows, bytes and files"
-        )
-    files = tuple(label.decode("utf-8", "surrogateescape") for label in labels)
-    return DocumentColumns(ends, origins[0], origins[1], origins[2], files, *checked_ids(path, ids, document_count))
+        self._ends, *self._origins = (_column(path, group, name, kind) for name, kind in _COLUMNS)
+        labels: list[bytes] = _column(path, group, "files", "S")[:].tolist()
+        self._files = tuple(label.decode("utf-8", "surrogateescape") for label in labels)
+        self._ids = [_column(path, group, name, "u") for name in ID_COLUMNS] if ID_COLUMNS[0] in group else []
+        counts = {len(column) for column in self._origins}
+        if len(self._ends) != document_count or counts not in ({0}, {document_count}):
+            raise CorruptShardError(
+                f"{path}: wanted {document_count} documents, found {len(self._ends)} ends and "
+                f"{', '.join(str(len(column)) for column in self._origins)} source rows, bytes and files"
+            )
+
+    def read(self, start: int, stop: int) -> DocumentColumns:
+        """Those of documents [start, stop)."""
+        rows, offsets, files = (column[start:stop] for column in self._origins)
+        columns = DocumentColumns(self._ends[start:stop], rows, offsets, files, self._files)
+        if not self._ids:
+            return columns
+        ends, ids = self._ids
+        stops = ends[start:stop]
+        first = int(ends[start - 1]) if start else 0
+        last = int(stops[-1]) if len(stops) else first
+        # All of them where all documents are read: there may be more than the last end says.
+        data = ids[first:last] if start or stop < len(ends) else ids[:]
+        return replace(columns, id_ends=stops, ids=data, first_id=first)
 
 
 def checked_ids(path: Path, columns: Sequence[NDArray[Any]], count: int) -> Sequence[NDArray[Any]]:
@@ -108,13 +160,13 @@ _COLUMNS = (("end", "u"), ("source_row", "u"), ("source_byte", "u"), ("source_fi
 """The columns of a document index, and their kinds."""
 
 
-def _column(path: Path, group: Any, name: str, kind: str) -> NDArray[Any]:
+def _column(path: Path, group: Any, name: str, kind: str) -> Any:
     dataset = group.get(name)
     found = "nothing" if dataset is None else f"{dataset.dtype} of shape {dataset.shape}"
     if dataset is None or dataset.ndim != 1 or dataset.dtype.kind != kind:
         wanted = "unsigned integers" if kind == "u" else "fixed-length bytes"
         raise CorruptShardError(f"{path}: /documents/{name}: wanted {wanted} in one dimension, found {found}")
-    return dataset[:]
+    return dataset
 
 
 class LibraryReader:

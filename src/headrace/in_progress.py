@@ -20,6 +20,7 @@ __all__ = [
     "BUILDING_NAME",
     "JOURNAL",
     "LOCK",
+    "NEXT",
     "SHARD_NAME",
     "Building",
     "Finished",
@@ -41,6 +42,8 @@ JOURNAL = Path(PRIVATE) / "journal.jsonl"
 """JSON lines in the folder of the new shards, each an object with one key: see `journal_rows`."""
 LOCK = Path(PRIVATE) / "lock"
 """Held (`flock`) by a build while it is at work in the folder."""
+NEXT = Path(PRIVATE) / "next"
+"""Where the shards of an `--overwrite` lie until they replace the corpus that is there."""
 FORMAT_VERSION = 1
 Key = tuple[int, int]
 """Index of a source shard, and number of the cut of its file: 0 but for the cuts of a file that are read side by side."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from headrace.errors import MissingShardError
-from headrace.in_progress import BUILDING_NAME, JOURNAL, LOCK, Building, Mode, read_building, read_finished
+from headrace.in_progress import BUILDING_NAME, JOURNAL, LOCK, NEXT, Building, Mode, read_building, read_finished
 from headrace.manifest import INDEX_NAME, Manifest, read_manifest
 
 __all__ = ["BuildStatus", "build_status"]
@@ -42,6 +42,8 @@ class BuildStatus:
     tokens: int = 0
     fingerprint: str = ""
     """Of the corpus that can be opened there now; empty if there is none."""
+    overwriting: int = 0
+    """Source shards that an overwrite has finished which is dead and not the build told of; the same command goes on."""
 
     @property
     def share(self) -> float:
@@ -76,6 +78,7 @@ def build_status(path: str | os.PathLike[str]) -> BuildStatus:
         documents=manifest.total_documents,
         tokens=manifest.total_tokens,
         fingerprint=manifest.fingerprint.hex,
+        overwriting=_overwriting(folder, manifest),
     )
 
 
@@ -94,7 +97,16 @@ def _unfinished(folder: Path, building: Building, manifest: Manifest | None, sta
         documents=building.documents,
         tokens=building.tokens,
         fingerprint=manifest.fingerprint.hex if manifest else "",
+        overwriting=0 if building.mode == "overwrite" else _overwriting(folder, manifest),
     )
+
+
+def _overwriting(folder: Path, manifest: Manifest | None) -> int:
+    """How many source shards lie aside, unless they are the corpus' own, and it could not tidy up any more."""
+    finished = read_finished(folder / NEXT / JOURNAL)
+    made = [(entry.path, entry.sha256) for key in sorted(finished) for entry in finished[key].entries]
+    there = [(entry.path, entry.sha256) for entry in manifest.shards] if manifest else []
+    return 0 if made == there else len(finished)
 
 
 def _superseded(folder: Path, building: Building, manifest: Manifest | None) -> bool:

@@ -91,8 +91,11 @@ def test_an_append_leaves_an_unfinished_overwrite_alone(build, corpus, tmp_path)
     assert len(messages) == 1
     assert "1 source shards of an --overwrite that was not finished stay in" in messages[0]
     assert [report.fault for report in verify_path(corpus) if not report.ok] == []
+    status = build_status(corpus)
+    assert (status.state, status.overwriting) == ("done", 1)
     assert build("two", "three", overwrite=True)["resumed"] == 1
     assert [source.path for source in headrace.open(corpus).manifest.sources] == ["three.jsonl", "two.jsonl"]
+    assert build_status(corpus).overwriting == 0
 
 
 @pytest.mark.parametrize("name", [None, "Path.write_bytes", "SwmrFile.close"])

@@ -310,6 +310,22 @@ def test_the_same_document_by_many_ways(headrace, tmp_path):
         assert any(name in line for line in told)
 
 
+def test_files_of_equal_bytes_are_read_and_told(headrace, tmp_path):
+    """A copy under another name is another file: both are read, and said to be equal, for it is seldom meant."""
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.jsonl").write_bytes(GOOD)
+    (tmp_path / "d.jsonl").write_bytes(b'{"text": "other"}\n')
+    (tmp_path / "e.txt").write_bytes(b"")
+    (tmp_path / "f.txt").write_bytes(b"")
+    ran = headrace("build", tmp_path, "-o", tmp_path / "c")
+    assert ran.code == 0, ran.err
+    assert stored(tmp_path / "c") == [*TWO, *TWO, *TWO, b"other"]
+    assert [line for line in ran.err.splitlines() if line.startswith("duplicate: ")] == [
+        "duplicate: b.jsonl holds the same bytes as a.jsonl; both were read",
+        "duplicate: c.jsonl holds the same bytes as a.jsonl; both were read",
+    ]
+
+
 def test_special_files_and_links_that_lead_nowhere(run_process, tmp_path):
     """FIFOs, sockets, devices and dead links are errors, told at once and together; nothing waits for a writer."""
     inputs = tmp_path / "in"

@@ -21,8 +21,9 @@ def sources(tmp_path_factory) -> Path:
     """A folder with names of all sorts: Greek, not UTF-8, with a space, a line break and a dash in front."""
     folder = tmp_path_factory.mktemp("sources") / "dätä"
     folder.mkdir()
-    for name in (b"\xff\xfe.jsonl", "λόγος.jsonl".encode(), b"a b.jsonl", b"two\nlines.jsonl", b"-dash.jsonl"):
-        row = json.dumps({"text": "λόγος → \u2028 \x1b"}, ensure_ascii=False)
+    names = (b"\xff\xfe.jsonl", "λόγος.jsonl".encode(), b"a b.jsonl", b"two\nlines.jsonl", b"-dash.jsonl")
+    for number, name in enumerate(names):
+        row = json.dumps({"text": "λόγος → \u2028 \x1b"}, ensure_ascii=False) + " " * number
         Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_text(row + "\n", encoding="utf-8")
     return folder
 
@@ -158,7 +159,7 @@ def test_documents_do_not_steer_the_terminal(sources, run_process, tmp_path):
 def test_progress_off_a_terminal(sources, run_process, tmp_path):
     """In a log there is a line at the start, no control characters, and nothing but the report on stdout."""
     ran = run_process("build", sources, "-o", tmp_path / "c", "--workers", 1)
-    assert ran.err == f"building {tmp_path}/c: 5 source shards, 190 B, 1 worker, tokenizer bytes\n"
+    assert ran.err == f"building {tmp_path}/c: 5 source shards, 200 B, 1 worker, tokenizer bytes\n"
     assert ran.out.startswith("corpus ")
     assert "\x1b" not in ran.out + ran.err
 
@@ -169,7 +170,7 @@ def test_lines_of_progress(headrace, sources, tmp_path, monkeypatch):
     from headrace.cli import terminal
 
     monkeypatch.setattr(terminal, "_LINE_SECONDS", 0)
-    monkeypatch.setattr(job, "_REPORT_SECONDS", 0)
+    monkeypatch.setattr(job, "REPORT_SECONDS", 0)
     ran = headrace("build", sources, "-o", tmp_path / "c", "--workers", 1)
     lines = ran.err.splitlines()[1:]
     assert len(lines) >= 5

@@ -12,10 +12,10 @@ from headrace.building.journal import Journal
 from headrace.building.output import OutputFolder, drop_log
 from headrace.building.plan import BuildPlan
 from headrace.building.source_hashes import holds
-from headrace.building.work import NEXT, Work
+from headrace.building.work import Work
 from headrace.errors import ManifestError, OutputExistsError, Problem
 from headrace.events import Notice, Subscriber
-from headrace.in_progress import JOURNAL, Key
+from headrace.in_progress import JOURNAL, NEXT, Key
 from headrace.manifest import INDEX_NAME, Manifest, SourceEntry, read_manifest
 from headrace.shard_paths import locate_shards
 from headrace.sources import Discovery, SourceFile

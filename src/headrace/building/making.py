@@ -100,6 +100,7 @@ def make(
     _tell_drops(outcomes, manifest, on_event)
     _tell_counts(manifest, found, on_event)
     _tell_unread(manifest, on_event)
+    _tell_same(manifest, on_event)
     return corpus, manifest, outcomes, len(resumed)
 
 
@@ -156,6 +157,17 @@ def _tell_counts(added: Manifest, found: Discovery, on_event: Subscriber) -> Non
         if promised not in {None, counts[file.label]} and file.label not in unread:
             message = f"{file.label}: {counts[file.label]} documents, but the list of fetched files says {promised}"
             on_event(Notice(kind="documents", message=message))
+
+
+def _tell_same(added: Manifest, on_event: Subscriber) -> None:
+    """Which files hold the same bytes under different names: likely copies, but nobody asked for them to be left out."""
+    first: dict[str, str] = {}
+    for source in added.sources:
+        if source.sha256 and source.documents:
+            before = first.setdefault(source.sha256, source.path)
+            if before != source.path:
+                message = f"{source.path} holds the same bytes as {before}; both were read"
+                on_event(Notice(kind="duplicate", message=message))
 
 
 def _tell_unread(added: Manifest, on_event: Subscriber) -> None:

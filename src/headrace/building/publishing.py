@@ -8,8 +8,8 @@ from headrace.building.appending import appended_manifest, keep_version
 from headrace.building.job import ShardOutcome
 from headrace.building.output import publish_corpus
 from headrace.building.replacing import put_in_place, remove_old
-from headrace.building.work import NEXT, Work
-from headrace.in_progress import BUILDING_NAME, JOURNAL
+from headrace.building.work import Work
+from headrace.in_progress import BUILDING_NAME, JOURNAL, NEXT
 from headrace.manifest import PRIVATE, Manifest, ShardEntry
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ShardExtents

@@ -13,14 +13,11 @@ from headrace.building.output import DROPPED, OutputFolder, remove_logs, remove_
 from headrace.building.plan import BuildPlan
 from headrace.building.replacing import remove_replaced
 from headrace.errors import OutputExistsError, Problem
-from headrace.in_progress import BUILDING_NAME, JOURNAL, Key, Mode
-from headrace.manifest import PRIVATE, Manifest
+from headrace.in_progress import BUILDING_NAME, JOURNAL, NEXT, Key, Mode
+from headrace.manifest import Manifest
 from headrace.sources import Discovery
 
-__all__ = ["NEXT", "Work"]
-
-NEXT = Path(PRIVATE) / "next"
-"""Where the shards of an `--overwrite` lie until they replace the corpus that is there."""
+__all__ = ["Work"]
 
 
 @dataclass(kw_only=True)

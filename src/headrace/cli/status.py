@@ -43,6 +43,10 @@ def _print(found: "BuildStatus") -> None:
         rows.append(("time", f"{found.seconds:,.0f} s{_left(found)}; told {found.age:,.0f} s ago"))
     if found.state == "dead":
         rows.append(("next", _next(found)))
+    if found.overwriting:
+        rows.append(
+            ("unfinished", f"{found.overwriting:,} source shards of an --overwrite, whose command goes on from there")
+        )
     if found.fingerprint:
         old = "" if found.state == "done" else " (the corpus as it was; it can be opened meanwhile)"
         rows.append(("fingerprint", found.fingerprint + old))

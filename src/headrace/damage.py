@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DocumentPlaces", "listed", "odd_ends", "odd_origins", "runs", "unreadable_objects"]
 
-_COLUMNS = ("end", "source_row", "source_byte", "source_file", "files", "id_end", "id")
+_COLUMNS = ("end", "source_row", "source_byte", "source_file", "files", "id_end", "id", "text_hash")
 _OBJECTS = ("tokens", "documents", *(f"documents/{name}" for name in _COLUMNS), "chunks", "chunks/crc32")
 
 

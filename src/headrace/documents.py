@@ -120,6 +120,22 @@ class Documents(Sequence[NDArray[Any]]):
         self._require()
         return np.diff(self._shard(shard).ends.astype(np.int64), prepend=0)
 
+    def text_hashes(self, shard: int) -> NDArray[np.uint8]:
+        """The first 16 bytes of the SHA-256 of the text of each document of one shard, shape (documents of the shard, 16).
+
+        Of the UTF-8 text as it was encoded; of a document that came as ids, of these in the corpus' dtype.
+
+        Raises:
+            NoDocumentsError: (a LookupError) the shard stores none: it was built without `dedup`.
+        """
+        self._require()
+        hashes = self._shard(shard).text_hashes
+        if hashes is None:
+            raise NoDocumentsError(
+                f"{self._entries[shard].path}: stores no hashes of texts; a build with dedup='exact' (--dedup exact) does"
+            )
+        return hashes
+
     def locate(self, position: int) -> Location:
         """Where the token at a corpus position came from.
 

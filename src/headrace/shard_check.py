@@ -127,7 +127,8 @@ class ShardCheck:
             for column, document in odd_origins(columns):
                 place = self._places_in(columns).of_documents(max(document - 1, 0), document)
                 reason += f"; {column} is out of order at {place}"
-            self.problem("/documents/source_*" + (" or id" if columns.ids is not None else ""), reason)
+            place = "/documents/source_*" + " or id" * (columns.ids is not None)
+            self.problem(place + " or text_hash" * (columns.text_hashes is not None), reason)
         if self._traced and columns.files:
             counts = np.bincount(columns.file_indices, minlength=len(columns.files)).tolist()
             self.documents_by_file = tuple(zip(columns.files, counts, strict=True))

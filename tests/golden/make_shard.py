@@ -3,6 +3,7 @@
 Run `python tests/golden/make_shard.py` to write the files again; see PROVENANCE.md before you do.
 """
 
+import hashlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +45,14 @@ def origins(count: int) -> dict[str, list[int]]:
     }
 
 
-def write(folder: Path, *, vocab_size: int, with_origins: bool) -> Path:
+def extras(count: int) -> dict[str, object]:
+    """Id and hash of each document of a shard; some ids are empty."""
+    names = [b"\xc3\xa9 %d" % number if number % 3 else b"" for number in range(count)]
+    digests = b"".join(hashlib.sha256(b"text %d" % number).digest()[:16] for number in range(count))
+    return {"ids": names, "hashes": np.frombuffer(digests, np.uint8).reshape(count, 16)}
+
+
+def write(folder: Path, *, vocab_size: int, with_origins: bool, with_extras: bool = False) -> Path:
     """Write the corpus into a folder that does not exist."""
     folder.mkdir(parents=True)
     entries: list[ShardEntry] = []
@@ -59,10 +67,17 @@ def write(folder: Path, *, vocab_size: int, with_origins: bool) -> Path:
             boundary_token_id=BOUNDARY,
             tokenizer_sha256=TOKENIZER.sha256,
             source_files=FILES if with_origins else (),
+            document_ids=with_extras,
+            text_hashes=with_extras,
         ) as writer:
             tokens = np.array([token for document in shard for token in document], dtype=np.int64)
             ends = np.cumsum([len(document) for document in shard], dtype=np.int64)
-            writer.add_documents(tokens, ends, **(origins(len(shard)) if with_origins else {}))
+            writer.add_documents(
+                tokens,
+                ends,
+                **(origins(len(shard)) if with_origins else {}),
+                **(extras(len(shard)) if with_extras else {}),
+            )
         entry = writer.result(path.stem)
         extents.append(extents_of(checked_layout(path, entry)))
         entries.append(replace(entry, path=path.name, global_start=start, row_base=10 * number))
@@ -88,6 +103,7 @@ def write(folder: Path, *, vocab_size: int, with_origins: bool) -> Path:
 
 CORPORA = {
     "corpus": {"vocab_size": 50_257, "with_origins": True},
+    "corpus_extras": {"vocab_size": 50_257, "with_origins": True, "with_extras": True},
     "corpus_uint32": {"vocab_size": 151_936, "with_origins": False},
 }
 

@@ -19,6 +19,7 @@ HDF5 = (2, 0, 0)
 
 FINGERPRINTS = {
     "corpus": "2c96e8e01cb6ca00b6f662da0b749c33afaa683ba4c874eecf17d1af00a03c8f",
+    "corpus_extras": "2c96e8e01cb6ca00b6f662da0b749c33afaa683ba4c874eecf17d1af00a03c8f",
     "corpus_uint32": "f3d42811523430136e38cae14c7af66ca248d0a34ccd990c93f3e0182058949d",
 }
 
@@ -107,6 +108,13 @@ def test_each_shard_is_what_the_format_says(name):
             origins = make_shard.origins(len(ends) if options["with_origins"] else 0)
             for key, column in (("rows", "source_row"), ("offsets", "source_byte"), ("files", "source_file")):
                 assert file["documents"][column][:].tolist() == origins[key]
+            assert ("text_hash" in file["documents"]) == ("id" in file["documents"]) == ("with_extras" in options)
+            if "with_extras" in options:
+                extras = make_shard.extras(len(ends))
+                assert file["documents/id"][:].tobytes() == b"".join(extras["ids"])
+                assert file["documents/id_end"][:].tolist() == np.cumsum([*map(len, extras["ids"])]).tolist()
+                assert file["documents/text_hash"].dtype == np.dtype("V16")
+                assert file["documents/text_hash"][:].tobytes() == extras["hashes"].tobytes()
 
 
 def test_the_sidecar_is_what_the_format_says(name):

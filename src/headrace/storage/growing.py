@@ -3,6 +3,7 @@
 import ctypes
 import os
 from array import array
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -16,7 +17,7 @@ from headrace.errors import CorruptShardError, MissingShardError, UnreadableShar
 from headrace.storage.compression import require_filters
 from headrace.storage.hdf5_inspect import DATASET
 from headrace.storage.hdf5_open import naming
-from headrace.storage.hdf5_reader import ID_COLUMNS, DocumentColumns, checked_ids
+from headrace.storage.hdf5_reader import HASH_COLUMN, ID_COLUMNS, DocumentColumns, as_hashes, check_hashes, checked_ids
 
 __all__ = ["GrowingShard", "HeldShard"]
 
@@ -114,11 +115,11 @@ class GrowingShard:
         return chunk
 
     def documents(self, count: int, /) -> DocumentColumns:
-        """The first `count` documents, which must have been seen: 28 bytes each."""
+        """The first `count` documents, which must have been seen: 28 bytes each, and what else is kept of them."""
         with naming(self.path):
-            for column in (*self._file.columns, *self._file.ids):
+            for column in (*self._file.columns, *self._file.extra.values()):
                 column.refresh()
-            return _documents(self.path, self._file.columns, self._file.ids, self._file.labels, count)
+            return _documents(self.path, self._file.columns, self._file.extra, self._file.labels, count)
 
 
 class HeldShard:
@@ -154,7 +155,7 @@ class HeldShard:
         # Opened anew, for a position of its own; HDF5 itself opens no file without a name.
         with naming(self.path), Path(f"/dev/fd/{self._descriptor}").open("rb") as raw, h5py.File(raw, "r") as file:
             columns = [file[f"documents/{name}"] for name in _COLUMNS]
-            return _documents(self.path, columns, _id_columns(file), file["documents/files"], count)
+            return _documents(self.path, columns, _extra_columns(file), file["documents/files"], count)
 
 
 class _File:
@@ -175,7 +176,7 @@ class _File:
         self.chunk_size = int(tokens.chunks[0])
         self.crc32: Any = file["chunks/crc32"]
         self.columns: list[Any] = [file[f"documents/{name}"] for name in _COLUMNS]
-        self.ids = _id_columns(file)
+        self.extra = _extra_columns(file)
         self.labels: Any = file["documents/files"]
 
     def counts(self) -> tuple[int, int]:
@@ -227,14 +228,15 @@ def _given_up(path: Path) -> MissingShardError:
     return MissingShardError(f"{path}: is empty: its writer gave it up")
 
 
-def _id_columns(file: h5py.File) -> list[Any]:
-    return [file[f"documents/{name}"] for name in ID_COLUMNS] if f"documents/{ID_COLUMNS[0]}" in file else []
+def _extra_columns(file: h5py.File) -> dict[str, Any]:
+    """The columns that are there only where a build was asked for them, by name."""
+    return {name: file[f"documents/{name}"] for name in (*ID_COLUMNS, HASH_COLUMN) if f"documents/{name}" in file}
 
 
 def _documents(
     path: Path,
     columns: list[Any],
-    ids: list[Any],
+    extra: Mapping[str, Any],
     labels: Any,  # noqa: ANN401  # a data set
     count: int,
 ) -> DocumentColumns:
@@ -246,8 +248,14 @@ def _documents(
             f"{path}: wanted {count} documents, found {len(ends)} ends and {sorted(counts)} rows of their sources"
         )
     files = tuple(label.decode("utf-8", "surrogateescape") for label in labels[:].tolist())
-    id_columns: list[Any] = []
-    if ids:
-        id_ends = ids[0][:count]
-        id_columns = [id_ends, ids[1][: int(id_ends[-1]) if len(id_ends) else 0]]
-    return DocumentColumns(ends, origins[0], origins[1], origins[2], files, *checked_ids(path, id_columns, count))
+    ids: Any = (None, None)
+    if all(name in extra for name in ID_COLUMNS):
+        id_ends = extra[ID_COLUMNS[0]][:count]
+        data = extra[ID_COLUMNS[1]][: int(id_ends[-1]) if len(id_ends) else 0]
+        ids = checked_ids(path, (id_ends, data), count)
+    hashes: Any = None
+    if HASH_COLUMN in extra:
+        column = extra[HASH_COLUMN][:count]
+        check_hashes(path, column, count)
+        hashes = as_hashes(column)
+    return DocumentColumns(ends, origins[0], origins[1], origins[2], files, *ids, text_hashes=hashes)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import WriterError
 from headrace.storage.compression import Compression
+from headrace.storage.incoming import HASH_BYTES
 from headrace.storage.swmr import SwmrFile
 
 __all__ = [
@@ -106,6 +107,8 @@ class ShardFile:
     id_ends: Column | None = None
     """Where each document has an id, likewise ..."""
     ids: Column | None = None
+    text_hashes: Column | None = None
+    """Where the hash of each document's text is stored."""
 
 
 def create_shard_file(
@@ -120,6 +123,7 @@ def create_shard_file(
     tokenizer_sha256: str,
     source_files: Sequence[str],
     document_ids: bool = False,
+    text_hashes: bool = False,
 ) -> ShardFile:
     """Create the file at `path`, which must not exist, with all its objects, and put it into SWMR mode.
 
@@ -133,7 +137,7 @@ def create_shard_file(
         create_attributes(
             file, tokens, boundary_token_id=boundary_token_id, vocab_size=vocab_size, tokenizer_sha256=tokenizer_sha256
         )
-        columns = create_columns(file, source_files, document_ids=document_ids)
+        columns = create_columns(file, source_files, document_ids=document_ids, text_hashes=text_hashes)
         file.start()
         shard = ShardFile(
             file=file,
@@ -187,7 +191,12 @@ def create_attributes(
 
 
 def create_columns(
-    file: SwmrFile, source_files: Sequence[str], *, crc_fill: int = 0, document_ids: bool = False
+    file: SwmrFile,
+    source_files: Sequence[str],
+    *,
+    crc_fill: int = 0,
+    document_ids: bool = False,
+    text_hashes: bool = False,
 ) -> dict[str, Column]:
     """Create the document columns and the table of checksums, all empty.
 
@@ -196,6 +205,7 @@ def create_columns(
         source_files: labels of the source files.
         crc_fill: the checksum of chunks that none is written for.
         document_ids: whether each document has an id.
+        text_hashes: whether the hash of each document's text is stored.
 
     Returns:
         The columns by their names in `ShardFile`.
@@ -212,13 +222,18 @@ def create_columns(
         "chunks/crc32", (0,), "<u4", maxshape=(None,), chunks=(CRC_CHUNK,), fillvalue=crc_fill or None
     )
     ids = {"id_ends": column("id_end", "<u8"), "ids": column("id", "u1", ID_CHUNK)} if document_ids else {}
-    return ids | {
-        "ends": column("end", "<u8"),
-        "rows": column("source_row", "<u8"),
-        "bytes": column("source_byte", "<u8"),
-        "files": column("source_file", "<u4"),
-        "crc32": Column(crc32),
-    }
+    hashes = {"text_hashes": column("text_hash", f"V{HASH_BYTES}")} if text_hashes else {}
+    return (
+        ids
+        | hashes
+        | {
+            "ends": column("end", "<u8"),
+            "rows": column("source_row", "<u8"),
+            "bytes": column("source_byte", "<u8"),
+            "files": column("source_file", "<u4"),
+            "crc32": Column(crc32),
+        }
+    )
 
 
 def _file_table(source_files: Sequence[str]) -> NDArray[np.bytes_]:

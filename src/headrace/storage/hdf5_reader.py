@@ -14,12 +14,15 @@ from headrace.storage.compression import require_filters
 from headrace.storage.decoded import DecodedChunks, decoded_chunks
 from headrace.storage.hdf5_inspect import DATASET
 from headrace.storage.hdf5_open import naming, open_file, open_shard
-from headrace.storage.incoming import OriginsDigest
+from headrace.storage.incoming import HASH_BYTES, OriginsDigest
 
 __all__ = [
+    "HASH_COLUMN",
     "ID_COLUMNS",
     "DocumentColumns",
     "LibraryReader",
+    "as_hashes",
+    "check_hashes",
     "checked_ids",
     "read_documents",
     "read_documents_in_pieces",
@@ -50,6 +53,8 @@ class DocumentColumns:
     """UTF-8 of all ids, one behind the other."""
     first_id: int = field(default=0, kw_only=True)
     """Byte of the shard's `/documents/id` with which `ids` begins."""
+    text_hashes: NDArray[np.uint8] | None = None
+    """First 16 bytes of the SHA-256 of each document's text, shape (d, 16); None where they are not stored."""
 
     def id_of(self, document: int) -> str | None:
         """The id of one document; None where they have none."""
@@ -78,10 +83,12 @@ class DocumentColumns:
         digest.update(self.rows, self.offsets, self.file_indices)
         if self.id_ends is not None and self.ids is not None:
             digest.update_ids(self.id_ends, self.ids)
+        if self.text_hashes is not None:
+            digest.update_hashes(self.text_hashes)
 
 
 def read_documents(path: Path, document_count: int) -> DocumentColumns:
-    """Read the document index of a shard whole: 28 bytes a document.
+    """Read the document index of a shard whole: 28 bytes a document, its id and the hash of its text.
 
     Raises:
         NoDocumentsError: the file has none.
@@ -116,17 +123,22 @@ class _StoredColumns:
         labels: list[bytes] = _column(path, group, "files", "S")[:].tolist()
         self._files = tuple(label.decode("utf-8", "surrogateescape") for label in labels)
         self._ids = [_column(path, group, name, "u") for name in ID_COLUMNS] if ID_COLUMNS[0] in group else []
+        self._hashes = _column(path, group, HASH_COLUMN, "V") if HASH_COLUMN in group else None
         counts = {len(column) for column in self._origins}
         if len(self._ends) != document_count or counts not in ({0}, {document_count}):
             raise CorruptShardError(
                 f"{path}: wanted {document_count} documents, found {len(self._ends)} ends and "
                 f"{', '.join(str(len(column)) for column in self._origins)} source rows, bytes and files"
             )
+        if self._hashes is not None:
+            check_hashes(path, self._hashes, document_count)
 
     def read(self, start: int, stop: int) -> DocumentColumns:
         """Those of documents [start, stop)."""
         rows, offsets, files = (column[start:stop] for column in self._origins)
         columns = DocumentColumns(self._ends[start:stop], rows, offsets, files, self._files)
+        if self._hashes is not None:
+            columns = replace(columns, text_hashes=as_hashes(self._hashes[start:stop]))
         if not self._ids:
             return columns
         ends, ids = self._ids
@@ -154,8 +166,28 @@ def checked_ids(path: Path, columns: Sequence[NDArray[Any]], count: int) -> Sequ
     return columns
 
 
+def check_hashes(path: Path, column: Any, count: int) -> None:  # a data set, or an array
+    """Check the column of the hashes of `count` texts.
+
+    Raises:
+        CorruptShardError: it is no such column.
+    """
+    if len(column) != count or column.dtype.itemsize != HASH_BYTES:
+        raise CorruptShardError(
+            f"{path}: /documents/{HASH_COLUMN}: wanted {count} hashes of {HASH_BYTES} bytes, found {len(column)} of "
+            f"{column.dtype.itemsize}"
+        )
+
+
+def as_hashes(column: NDArray[Any]) -> NDArray[np.uint8]:
+    """What is read of the column as an array of bytes, shape (d, 16)."""
+    return np.frombuffer(column.tobytes(), np.uint8).reshape(len(column), HASH_BYTES)
+
+
 ID_COLUMNS = ("id_end", "id")
 """Those that are there where documents have ids."""
+HASH_COLUMN = "text_hash"
+"""That which is there where the hashes of texts are stored."""
 _COLUMNS = (("end", "u"), ("source_row", "u"), ("source_byte", "u"), ("source_file", "u"))
 """The columns of a document index, and their kinds."""
 
@@ -164,7 +196,7 @@ def _column(path: Path, group: Any, name: str, kind: str) -> Any:
     dataset = group.get(name)
     found = "nothing" if dataset is None else f"{dataset.dtype} of shape {dataset.shape}"
     if dataset is None or dataset.ndim != 1 or dataset.dtype.kind != kind:
-        wanted = "unsigned integers" if kind == "u" else "fixed-length bytes"
+        wanted = {"u": "unsigned integers", "S": "fixed-length bytes", "V": "opaque bytes"}[kind]
         raise CorruptShardError(f"{path}: /documents/{name}: wanted {wanted} in one dimension, found {found}")
     return dataset
 

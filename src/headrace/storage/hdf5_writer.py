@@ -19,7 +19,15 @@ from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder, start_
 from headrace.storage.compression import parse_compression
 from headrace.storage.hdf5_layout import Column, ShardFile, create_shard_file
 from headrace.storage.hdf5_open import system_failure
-from headrace.storage.incoming import Origins, OriginsDigest, PendingDocuments, checked_ends, checked_tokens
+from headrace.storage.incoming import (
+    HASH_BYTES,
+    NO_HASHES,
+    Origins,
+    OriginsDigest,
+    PendingDocuments,
+    checked_ends,
+    checked_tokens,
+)
 
 __all__ = ["HDF5ShardWriter"]
 
@@ -53,6 +61,7 @@ class HDF5ShardWriter:
         compression: of the tokens: `none`, `gzip` or `zstd`, a level after a colon (`gzip:9`); see `parse_compression`.
         flush_chunks: chunks that are buffered, written and flushed at once, at least 1.
         document_ids: whether each document has an id, beside its source.
+        text_hashes: whether the hash of each document's text is stored, likewise.
 
     Raises:
         WriterError: (a ValueError) for arguments or calls that would lose or blur documents.
@@ -74,6 +83,7 @@ class HDF5ShardWriter:
         compression: str = "none",
         flush_chunks: int = 1,
         document_ids: bool = False,
+        text_hashes: bool = False,
     ) -> None:
         if dataset_name in _TAKEN_NAMES or "/" in dataset_name or "\0" in dataset_name:
             raise WriterError(f"dataset_name {dataset_name!r}: wanted a plain name other than 'documents' and 'chunks'")
@@ -96,6 +106,9 @@ class HDF5ShardWriter:
         if document_ids and not source_files:
             raise WriterError("documents have ids beside their sources: document_ids asks for source_files")
         self.document_ids = document_ids
+        if text_hashes and not source_files:
+            raise WriterError("hashes of texts are kept beside sources: text_hashes asks for source_files")
+        self.text_hashes = text_hashes
         self.compression = parse_compression(compression)
 
         self._shard: ShardFile | None = None
@@ -130,6 +143,7 @@ class HDF5ShardWriter:
             tokenizer_sha256=self.tokenizer_sha256,
             source_files=self.source_files,
             document_ids=self.document_ids,
+            text_hashes=self.text_hashes,
         )
         self._entered = True
         try:
@@ -276,6 +290,7 @@ class HDF5ShardWriter:
         offsets: NDArray[Any] | None = None,
         files: NDArray[Any] | None = None,
         ids: Sequence[bytes] = (),
+        hashes: NDArray[np.uint8] = NO_HASHES,
         checked: bool = False,
     ) -> None:
         """Append whole documents, boundaries included.
@@ -287,6 +302,8 @@ class HDF5ShardWriter:
             offsets: byte of each document in the decompressed source, shape (d,).
             files: index of each document's source in `source_files`, shape (d,).
             ids: of the documents, UTF-8, d of them; given iff the writer has `document_ids`.
+            hashes: the first 16 bytes of the SHA-256 of each document's text, shape (d, 16); given iff the writer has
+                `text_hashes`.
             checked: the tokens have this writer's dtype, and are known to be below `vocab_size`: not looked at again.
         """
         self._writing()
@@ -294,33 +311,34 @@ class HDF5ShardWriter:
         if not checked or tokens.dtype != self.dtype:
             tokens = checked_tokens(tokens, self.dtype, self.vocab_size, path=self.path, document=self._documents)
         stops = checked_ends(ends, len(tokens), path=self.path)
-        origins = self._origins(len(stops), rows, offsets, files, ids)
+        self._check_extras(len(stops), ids, hashes)
+        origins = self._origins(len(stops), rows, offsets, files)
+        if origins is not None:
+            origins.ids, origins.hashes = tuple(ids), hashes.copy()
         if len(stops):
             self._end_at(stops + np.uint64(self._tokens), origins)
             self._append(tokens)
 
-    def _origins(
-        self,
-        count: int,
-        rows: ArrayLike | None,
-        offsets: ArrayLike | None,
-        files: ArrayLike | None,
-        ids: Sequence[bytes],
-    ) -> Origins | None:
+    def _check_extras(self, count: int, ids: Sequence[bytes], hashes: NDArray[np.uint8]) -> None:
         if len(ids) != (count if self.document_ids else 0):
             wanted = (
                 f"an id for each of {count} documents" if self.document_ids else "no ids, for it has no document_ids"
             )
             raise WriterError(f"{self.path}: this writer takes {wanted}; {len(ids)} are given")
+        if hashes.shape != (count if self.text_hashes else 0, HASH_BYTES) or hashes.dtype != np.uint8:
+            wanted = f"a hash for each of {count} texts" if self.text_hashes else "no hashes, for it has no text_hashes"
+            raise WriterError(f"{self.path}: this writer takes {wanted}; {hashes.dtype} {hashes.shape} are given")
+
+    def _origins(
+        self, count: int, rows: ArrayLike | None, offsets: ArrayLike | None, files: ArrayLike | None
+    ) -> Origins | None:
         if not self.source_files:
             if rows is not None or offsets is not None or files is not None:
                 raise WriterError(f"{self.path}: origins are given, but the writer has no source_files to refer to")
             return None
         if rows is None or offsets is None or files is None:
             raise WriterError(f"{self.path}: this writer has source files, so each document needs its source")
-        return Origins.checked(
-            rows, offsets, files, ids, count=count, file_count=len(self.source_files), path=self.path
-        )
+        return Origins.checked(rows, offsets, files, count=count, file_count=len(self.source_files), path=self.path)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -398,6 +416,11 @@ class HDF5ShardWriter:
             self._origins_sha256.update(rows, offsets, files)
         if shard.id_ends is not None and shard.ids is not None:
             self._write_ids(shard.id_ends, shard.ids, [name for origin in origins for name in origin.ids])
+        if shard.text_hashes is not None:
+            hashes = np.concatenate([NO_HASHES, *(origin.hashes for origin in origins)])
+            if len(hashes):
+                shard.text_hashes.append(hashes.view(shard.text_hashes.dtype)[:, 0])
+            self._origins_sha256.update_hashes(hashes)
         return shard.ends.length
 
     def _write_ids(self, ends: Column, ids: Column, names: list[bytes]) -> None:

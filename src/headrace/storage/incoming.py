@@ -10,7 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from headrace.errors import TokenIdError, WriterError
 
-__all__ = ["Origins", "OriginsDigest", "PendingDocuments", "checked_ends", "checked_tokens"]
+__all__ = ["HASH_BYTES", "NO_HASHES", "Origins", "OriginsDigest", "PendingDocuments", "checked_ends", "checked_tokens"]
+
+HASH_BYTES = 16
+"""Of a text's SHA-256, kept to tell equal texts."""
+NO_HASHES: NDArray[np.uint8] = np.empty((0, HASH_BYTES), np.uint8)
 
 
 def checked_tokens(ids: ArrayLike, dtype: np.dtype[Any], vocab_size: int, *, path: Path, document: int) -> NDArray[Any]:
@@ -73,12 +77,14 @@ class OriginsDigest:
     """SHA-256 over where all documents of a shard come from, as the columns are written.
 
     Of the SHA-256 of `/documents/source_row`, `source_byte` and `source_file` (32 bytes each), and if documents have ids
-    that of `id_end` and `id`; and the labels of `/documents/files`, each with a zero byte behind it.
+    that of `id_end` and `id`, and where it is stored that of `text_hash`; and the labels of `/documents/files`, each with a
+    zero byte behind it.
     """
 
     def __init__(self) -> None:
         self._columns = [hashlib.sha256() for _ in range(3)]
         self._id_columns: list[Any] = []
+        self._hashes: list[Any] = []
 
     def update(self, rows: NDArray[Any], offsets: NDArray[Any], files: NDArray[Any]) -> None:
         """Take the next rows of the three columns."""
@@ -91,18 +97,24 @@ class OriginsDigest:
         for digest, values, dtype in zip(self._id_columns, (ends, ids), ("<u8", "u1"), strict=True):
             digest.update(np.ascontiguousarray(values, dtype=dtype).data)
 
+    def update_hashes(self, hashes: NDArray[np.uint8]) -> None:
+        """Take the next hashes of texts, or say by none that there is such a column."""
+        self._hashes = self._hashes or [hashlib.sha256()]
+        self._hashes[0].update(np.ascontiguousarray(hashes).data)
+
     def hex(self, labels: Iterable[str]) -> str:
         """The digest of all that was taken, with the labels of the files."""
-        digest = hashlib.sha256(b"".join(column.digest() for column in [*self._columns, *self._id_columns]))
+        columns = [*self._columns, *self._id_columns, *self._hashes]
+        digest = hashlib.sha256(b"".join(column.digest() for column in columns))
         for label in labels:
             digest.update(label.encode("utf-8", "surrogateescape") + b"\0")
         return digest.hexdigest()
 
 
 class Origins:
-    """Where a run of documents comes from: three arrays of one length; and if documents have ids, as many of these."""
+    """Where a run of documents comes from: three arrays of one length; as many ids and hashes of texts where they are kept."""
 
-    __slots__ = ("files", "ids", "offsets", "rows")
+    __slots__ = ("files", "hashes", "ids", "offsets", "rows")
 
     def __init__(
         self,
@@ -110,11 +122,13 @@ class Origins:
         offsets: NDArray[np.uint64],
         files: NDArray[np.uint32],
         ids: Sequence[bytes] = (),
+        hashes: NDArray[np.uint8] = NO_HASHES,
     ) -> None:
         self.rows = rows
         self.offsets = offsets
         self.files = files
         self.ids = ids
+        self.hashes = hashes
 
     @classmethod
     def checked(
@@ -122,7 +136,6 @@ class Origins:
         rows: ArrayLike,
         offsets: ArrayLike,
         files: ArrayLike,
-        ids: Sequence[bytes] = (),
         *,
         count: int,
         file_count: int,
@@ -137,7 +150,6 @@ class Origins:
             _unsigned("rows", rows, np.uint64, path),
             _unsigned("offsets", offsets, np.uint64, path),
             _unsigned("files", files, np.uint32, path),
-            tuple(ids),
         )
         if not len(origins.rows) == len(origins.offsets) == len(origins.files) == count:
             raise WriterError(f"{path}: {count} documents need as many rows, offsets and files")
@@ -147,7 +159,8 @@ class Origins:
 
     def cut(self, start: int, stop: int) -> "Origins":
         """Those of documents [start, stop)."""
-        return Origins(self.rows[start:stop], self.offsets[start:stop], self.files[start:stop], self.ids[start:stop])
+        span = slice(start, stop)
+        return Origins(self.rows[span], self.offsets[span], self.files[span], self.ids[span], self.hashes[span])
 
 
 class PendingDocuments:

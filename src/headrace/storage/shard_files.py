@@ -24,6 +24,7 @@ Io = Literal["mmap", "pread"]
 
 _LONG_READ = 1 << 16
 """Bytes from which on a read asks for its pages at once, where faults do not read ahead."""
+_fadvise = getattr(os, "posix_fadvise", None)
 _ADDRESSES = 2**47
 """Bytes of address space that a program gets on x86-64 Linux; grown where maps lie higher."""
 
@@ -65,6 +66,14 @@ class ShardHandle(Protocol):
 
     def expect_scattered(self) -> None:
         """Prepare for small reads all over the file."""
+        ...
+
+    def will_need(self, offset: int, size: int) -> None:
+        """Let the system fetch so many bytes of the file, without waiting for them."""
+        ...
+
+    def is_resident(self, offset: int, size: int) -> bool:
+        """Whether all of these bytes are known to be in memory."""
         ...
 
     def tokens(self, offset: int, start: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -118,9 +127,8 @@ class _File:
     def read(self, offset: int, size: int) -> NDArray[np.uint8]:
         """`size` bytes at `offset`: a view of the map, or a copy from the file."""
         if self.map is not None:
-            if self.scattered and size >= _LONG_READ and not _is_resident(self.address + offset, size):
-                start = offset - offset % mmap.PAGESIZE
-                self.map.madvise(mmap.MADV_WILLNEED, start, offset + size - start)
+            if self.scattered and size >= _LONG_READ and not self.is_resident(offset, size):
+                self.will_need(offset, size)
             return self.bytes[offset : offset + size]
         data = bytearray()
         while len(data) < size:
@@ -129,6 +137,16 @@ class _File:
                 raise UnreadableShardError(f"{self.path}: ends before byte {offset + size}: it was cut while in use")
             data += piece
         return np.frombuffer(data, dtype=np.uint8)
+
+    def will_need(self, offset: int, size: int) -> None:
+        if self.map is not None:
+            start = offset - offset % mmap.PAGESIZE
+            self.map.madvise(mmap.MADV_WILLNEED, start, offset + size - start)
+        elif _fadvise is not None:
+            _fadvise(self.descriptor, offset, size, os.POSIX_FADV_WILLNEED)
+
+    def is_resident(self, offset: int, size: int) -> bool:
+        return self.map is not None and _is_resident(self.address + offset, size)
 
     def tokens(self, offset: int, start: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         return self.read(offset + start * dtype.itemsize, count * dtype.itemsize).view(dtype)
@@ -145,6 +163,12 @@ class _Decoded:
 
     def expect_scattered(self) -> None:
         """The library has a cache of its own."""
+
+    def will_need(self, offset: int, size: int) -> None:
+        """Where the bytes lie only the library knows."""
+
+    def is_resident(self, offset: int, size: int) -> bool:  # noqa: ARG002  # the protocol's
+        return False
 
     def tokens(self, offset: int, start: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:  # noqa: ARG002  # the protocol's
         return self.reader.read(start, start + count)

@@ -21,6 +21,8 @@ _SCATTERED = 2
 """Windows are scattered if they span more than so many times the tokens that they hold."""
 _MAX_GATHER = 2**15
 """Longest window, in bytes, gathered through `_AllMemory`; others are copied singly."""
+_SAMPLE = 64
+"""Windows of which it is asked whether they are in memory."""
 
 
 class _AllMemory:
@@ -126,17 +128,19 @@ class TokenLine:
         begin = starts.astype(np.uint64)
         extent = self._extents(begin)
         whole = begin + np.uint64(length) <= self._stops[extent]
-        simple = whole & (table.offset[extent] != NOT_FLAT)
+        flat = whole & (table.offset[extent] != NOT_FLAT)
+        simple = flat.copy()
         if self.io == "pread" or length * self.dtype.itemsize > _MAX_GATHER:
             simple[...] = False
         within = (begin - table.first[extent]).astype(np.int64) * self.dtype.itemsize
-        offset = np.where(simple, table.offset[extent], np.uint64(0)).astype(np.int64)
+        offset = np.where(flat, table.offset[extent], np.uint64(0)).astype(np.int64)
         return WindowBlock(
             self,
             length=length,
             starts=starts,
             shards=table.shard[extent].astype(np.intp),
             offsets=offset + within,
+            flat=flat,
             simple=simple,
         )
 
@@ -178,6 +182,16 @@ class TokenLine:
         bases = np.array([handle.address - 1 for handle in handles], dtype=np.int64)
         self.copy(bases[np.searchsorted(needed, shards)] + offsets, out)
 
+    def will_need(self, shards: NDArray[np.intp], offsets: NDArray[np.int64], size: int) -> None:
+        """Let the system fetch windows of `size` bytes from the disk, without waiting for them; see `gather`."""
+        for shard, offset in zip(shards.tolist(), offsets.tolist(), strict=True):
+            self._files.get(shard).will_need(offset, size)
+
+    def resident(self, shards: NDArray[np.intp], offsets: NDArray[np.int64], size: int) -> int:
+        """How many of these windows lie in memory, as far as that is known; see `gather`."""
+        places = zip(shards.tolist(), offsets.tolist(), strict=True)
+        return sum(self._files.get(shard).is_resident(offset, size) for shard, offset in places)
+
     @property
     def placement(self) -> Placement | None:
         """Where all shards lie in memory, once all that can be mapped are."""
@@ -213,7 +227,18 @@ class TokenLine:
 class WindowBlock:
     """Windows of many steps, their places worked out in advance."""
 
-    __slots__ = ("_all_simple", "_length", "_line", "_offsets", "_placed", "_shape", "_shards", "_simple", "_starts")
+    __slots__ = (
+        "_all_simple",
+        "_flat",
+        "_length",
+        "_line",
+        "_offsets",
+        "_placed",
+        "_shape",
+        "_shards",
+        "_simple",
+        "_starts",
+    )
 
     def __init__(
         self,
@@ -223,6 +248,7 @@ class WindowBlock:
         starts: NDArray[np.int64],
         shards: NDArray[np.intp],
         offsets: NDArray[np.int64],
+        flat: NDArray[np.bool_],
         simple: NDArray[np.bool_],
     ) -> None:
         self._line = line
@@ -233,6 +259,8 @@ class WindowBlock:
         self._offsets = offsets
         self._placed: tuple[int, NDArray[np.int64]] = 0, offsets
         """A placement's version, and the item of `_AllMemory` of each window under it, shape (steps, rows)."""
+        self._flat = flat
+        """Whether the window lies in one extent, shape (steps, rows)."""
         self._simple = simple
         """Whether the window lies in one mapped extent, shape (steps, rows)."""
         self._all_simple = cast("NDArray[np.bool_]", simple.all(axis=1)).tolist()
@@ -267,6 +295,29 @@ class WindowBlock:
             out[simple] = some
         for number in np.flatnonzero(~simple).tolist():
             self._line.read_into(int(self._starts[row, number]), out[number])
+
+    def cold_share(self) -> float:
+        """The share of a sample of the windows that have to come from the disk, from 0 to 1.
+
+        Windows that lie in several extents, or are not flat on disk, are left out; 0 if all are. What is read without
+        maps counts as cold: the system does not say.
+        """
+        flat = np.flatnonzero(self._flat)
+        if not len(flat):
+            return 0.0
+        sample = flat[:: -(-len(flat) // _SAMPLE)]
+        shards, offsets = self._shards.reshape(-1)[sample], self._offsets.reshape(-1)[sample]
+        return 1.0 - self._line.resident(shards, offsets, self._bytes) / len(sample)
+
+    def will_need(self, row: int) -> None:
+        """Let the system fetch the windows of one step from the disk, without waiting for them; those of `cold_share`."""
+        flat = self._flat[row]
+        self._line.will_need(self._shards[row][flat], self._offsets[row][flat], self._bytes)
+
+    @property
+    def _bytes(self) -> int:
+        """Of a window, as it is stored."""
+        return self._length * self._line.dtype.itemsize
 
     def _items(self, placement: Placement) -> NDArray[np.int64]:
         version, items = self._placed

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -20,8 +21,8 @@ from headrace.manifest import (
     read_manifest,
 )
 from headrace.reading import Corpus
-from headrace.storage.hdf5_corpus import checked_layout, open_line
-from headrace.storage.loose import entry_of, line_of, made_up_manifest, stat_fingerprint
+from headrace.storage.hdf5_corpus import checked_layout, open_line, open_mask_line
+from headrace.storage.loose import entry_of, line_of, made_up_manifest, mask_opener, stat_fingerprint
 from headrace.storage.token_line import Io
 from headrace.storage.versions import read_version
 from headrace.verdicts import Verify, checked_verify, require_ok
@@ -137,7 +138,8 @@ def open_index(path: Path, options: dict[str, Any], version: str | None = None) 
     manifest = _read_index(path, version)
     known = manifest.version != 1
     manifest = _with_vocabulary(path, manifest, np.dtype(manifest.dtype), options["vocab_size"], known=known)
-    line, entries = open_line(path, manifest, io=options["io"], verify=options["verify"] != "off")
+    how: Any = {"io": options["io"], "verify": options["verify"] != "off"}
+    line, entries = open_line(path, manifest, **how)
     return Corpus(
         line,
         manifest,
@@ -146,6 +148,7 @@ def open_index(path: Path, options: dict[str, Any], version: str | None = None) 
         fingerprint=manifest.fingerprint,
         documents=Documents(line, manifest, entries),
         reopen=options,
+        open_mask=partial(open_mask_line, path, manifest, **how) if manifest.has_loss_mask else None,
     )
 
 
@@ -174,7 +177,8 @@ def _open_file(path: Path, options: dict[str, Any], version: str | None) -> Corp
     known = "vocab_size" in layout.attributes
     manifest = made_up_manifest([layout], (entry,))
     manifest = _with_vocabulary(path, manifest, layout.dtype, options["vocab_size"], known=known)
-    line = line_of([layout], [entry], io=options["io"], verify=options["verify"] != "off")
+    how: Any = {"io": options["io"], "verify": options["verify"] != "off"}
+    line = line_of([layout], [entry], **how)
     hashed = is_sha256(layout.sha256) and (not has_documents or is_sha256(layout.documents_sha256))
     fingerprint = manifest.fingerprint if hashed else stat_fingerprint(path)
     if version is not None and not fingerprint.hex.startswith(version):
@@ -187,6 +191,7 @@ def _open_file(path: Path, options: dict[str, Any], version: str | None) -> Corp
         fingerprint=fingerprint,
         documents=Documents(line, manifest, [entry], known=has_documents),
         reopen=options,
+        open_mask=mask_opener([layout], [entry], **how),
     )
 
 
@@ -229,7 +234,8 @@ class MmapTokenStore(Corpus):
         starts = np.cumsum([0, *(entry.token_count for entry in entries)]).tolist()
         placed = [replace(entry, global_start=start) for entry, start in zip(entries, starts, strict=False)]
         manifest = made_up_manifest(layouts, tuple(placed))
-        line = line_of(layouts, entries, io=io, verify=verify != "off")
+        how: Any = {"io": io, "verify": verify != "off"}
+        line = line_of(layouts, entries, **how)
         options = {"io": io, "verify": "off" if verify == "off" else "quick"}
         super().__init__(
             line,
@@ -239,6 +245,7 @@ class MmapTokenStore(Corpus):
             fingerprint=manifest.fingerprint,
             documents=Documents(line, manifest, placed),
             reopen=options,
+            open_mask=mask_opener(layouts, entries, **how),
         )
         if verify == "full":
             require_ok(self.verify(), where=f"{self.path}: ")

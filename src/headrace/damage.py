@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["DocumentPlaces", "listed", "odd_ends", "odd_origins", "runs", "unreadable_objects"]
 
 _COLUMNS = ("end", "source_row", "source_byte", "source_file", "files", "id_end", "id", "text_hash")
-_OBJECTS = ("tokens", "documents", *(f"documents/{name}" for name in _COLUMNS), "chunks", "chunks/crc32")
+_OBJECTS = (
+    *("tokens", "documents", *(f"documents/{name}" for name in _COLUMNS), "chunks", "chunks/crc32"),
+    *("loss_mask", "chunks/loss_mask_crc32"),
+)
 
 
 class DocumentPlaces:
@@ -118,7 +121,7 @@ def _unreadable(file: Any, name: str) -> str:  # noqa: ANN401  # an h5py.File, w
         found = file[name]
         for attribute in found.attrs:
             found.attrs[attribute]  # pyright: ignore[reportUnusedExpression]  # to see whether it can be read
-        if name == "tokens":
+        if name in {"tokens", "loss_mask"}:
             if found.chunks:
                 found.id.get_num_chunks()
         elif hasattr(found, "shape"):

@@ -99,6 +99,10 @@ class NoDocumentsError(HeadraceError, LookupError):
     """The corpus stores no document index."""
 
 
+class NoLossMaskError(HeadraceError, LookupError):
+    """The corpus stores no loss mask."""
+
+
 class TokenIdError(HeadraceError, ValueError):
     """A token id that the vocabulary or the stored dtype cannot hold; nothing is wrapped."""
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 from headrace.errors import HeadraceError, ManifestError, MissingShardError, Problem
 from headrace.manifest import Append, Manifest, checksum_of
 from headrace.storage.extents import ShardExtents
-from headrace.storage.hdf5_corpus import SIDECAR, load_table
+from headrace.storage.hdf5_corpus import load_extents, sidecar_name
 from headrace.storage.versions import VERSIONS, extents_name, read_version
 
 __all__ = ["check_files", "stored_extents"]
@@ -22,7 +22,7 @@ DocumentsByFile = tuple[tuple[str, int], ...] | None
 
 
 def check_files(
-    index: Path, manifest: Manifest, shards: Sequence[DocumentsByFile], *, moved: Sequence[str]
+    index: Path, manifest: Manifest, shards: Sequence[DocumentsByFile], *, moved: Sequence[tuple[str, Path]]
 ) -> dict[Path, list[Problem]]:
     """Judge the files beside the shards. What can be derived again, or is kept for others, may be absent.
 
@@ -30,19 +30,22 @@ def check_files(
         index: the corpus' `shards.json`.
         manifest: what was read from it.
         shards: what each shard says of its sources.
-        moved: ids of whole shards that lie otherwise in their files than the sidecar says.
+        moved: ids of whole shards that lie otherwise in their files than a sidecar says, and that.
 
     Returns:
         The faults of each file, which may be none, each fault once.
     """
-    sidecar = index.parent / SIDECAR
     found = {index: _index(index, manifest, shards)}
-    found[sidecar] = [Problem(str(sidecar), f"is not as shard {name} lies on disk; {_ADVICE}") for name in moved]
-    found[sidecar] += _sidecar(sidecar)
+    masks = (False, True) if manifest.has_loss_mask else (False,)
+    for sidecar in (index.parent / sidecar_name(mask=mask) for mask in masks):
+        wrong = [name for name, path in moved if index.parent / path == sidecar]
+        found[sidecar] = [Problem(str(sidecar), f"is not as shard {name} lies on disk; {_ADVICE}") for name in wrong]
+        found[sidecar] += _sidecar(sidecar)
     for append in manifest.appends:
-        kept, extents = index.parent / VERSIONS / f"{append.base}.json", index.parent / extents_name(append.base)
+        kept = index.parent / VERSIONS / f"{append.base}.json"
         found[kept] = _kept(index, kept, manifest, append)
-        found[extents] = _sidecar(extents)
+        extents = [index.parent / extents_name(append.base, mask=mask) for mask in masks]
+        found |= {path: _sidecar(path) for path in extents}
     return found
 
 
@@ -127,10 +130,8 @@ def _sources(manifest: Manifest, shards: Sequence[DocumentsByFile]) -> list[Prob
 
 def stored_extents(index: Path, manifest: Manifest) -> list[ShardExtents] | None:
     """What the sidecar of a corpus says of each shard; None where there is no whole one of this corpus."""
-    table = load_table(index.parent / SIDECAR, manifest.fingerprint.hex)
-    if table is None or len(table.shards) != len(manifest.shards):
-        return None
-    return table.parts()
+    extents = load_extents(index.parent, manifest)
+    return extents if extents is not None and len(extents) == len(manifest.shards) else None
 
 
 def _sidecar(path: Path) -> list[Problem]:

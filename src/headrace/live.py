@@ -52,6 +52,7 @@ class LiveCorpus(Corpus):
             fingerprint=corpus.fingerprint,
             documents=corpus.documents,
             reopen=corpus._reopen,  # noqa: SLF001  # likewise
+            open_mask=corpus._open_mask,  # noqa: SLF001  # likewise
         )
         self._view = view
 
@@ -268,6 +269,7 @@ class _Follower:
 
     def _corpus(self, building: Building) -> Corpus:
         live = self._maker.make(building)
+        mask = live.loss_mask
         return Corpus(
             live.line,
             live.manifest,
@@ -276,4 +278,5 @@ class _Follower:
             fingerprint=Fingerprint(live.manifest.fingerprint.hex, "live"),
             documents=Documents(live.line, live.manifest, live.manifest.shards, readers=live.documents),
             reopen=self._options,
+            open_mask=None if mask is None else lambda: mask,
         )

@@ -89,6 +89,8 @@ class ShardEntry:
     """SHA-256 over `/documents/end` as little-endian uint64; empty in version 1."""
     sources_sha256: str = ""
     """SHA-256 over the columns that say where documents come from (see `docs/format.md`); empty where none do."""
+    loss_mask_sha256: str = ""
+    """SHA-256 over the loss mask, a byte a token; empty where there is none."""
     source: int = 0
     """Index of its first file in the manifest's `sources`."""
     row_base: int = 0
@@ -98,6 +100,13 @@ class ShardEntry:
     def global_stop(self) -> int:
         """Position after the shard's last token (exclusive)."""
         return self.global_start + self.token_count
+
+    def row(self) -> dict[str, Any]:
+        """As it stands in `shards.json`."""
+        row = asdict(self)
+        if not self.loss_mask_sha256:
+            del row["loss_mask_sha256"]
+        return row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,20 +214,29 @@ class Manifest:
         return sum(shard.document_count for shard in self.shards)
 
     @property
+    def has_loss_mask(self) -> bool:
+        """Whether it is stored of each token whether it counts in the loss."""
+        return any(shard.loss_mask_sha256 for shard in self.shards)
+
+    @property
     def fingerprint(self) -> Fingerprint:
         """The `content` fingerprint (see `docs/format.md` for the bytes that are hashed)."""
+        masked = self.has_loss_mask
         head = [
             "headrace corpus 1",
             self.dtype,
             self.tokenizer.sha256 if self.tokenizer else "",
             self.boundary_token_id,
             len(self.shards),
+            *(["loss_mask"] if masked else []),
         ]
         digest = hashlib.sha256(json.dumps(head, separators=(",", ":")).encode())
         pack = struct.Struct("<32s32sQQ").pack
         for shard in self.shards:
             documents = bytes.fromhex(shard.documents_sha256 or NO_HASH)
             digest.update(pack(bytes.fromhex(shard.sha256), documents, shard.token_count, shard.document_count))
+            if masked:
+                digest.update(bytes.fromhex(shard.loss_mask_sha256 or NO_HASH))
         return Fingerprint(digest.hexdigest(), "content")
 
     def to_json(self) -> bytes:
@@ -235,7 +253,7 @@ class Manifest:
             "sources": [source.row() for source in self.sources],
             "total_tokens": self.total_tokens,
             "total_documents": self.total_documents,
-            "shards": [asdict(shard) for shard in self.shards],
+            "shards": [shard.row() for shard in self.shards],
         }
         if self.appends:
             body["appends"] = [asdict(append) for append in self.appends]

@@ -83,6 +83,7 @@ class ManifestChecker:
         if version == FORMAT_VERSION:
             self._total(body, "total_documents", "document_count")
             self._source_indices(manifest)
+            self._loss_masks(manifest)
         return manifest
 
     def _total(self, body: Mapping[str, Any], key: str, part: str) -> None:
@@ -96,6 +97,11 @@ class ManifestChecker:
         for number, shard in enumerate(manifest.shards):
             if known and shard.source >= known:
                 self._problem(f"shards[{number}].source", f"{shard.source} is not one of the {known} sources")
+
+    def _loss_masks(self, manifest: Manifest) -> None:
+        for number, shard in enumerate(manifest.shards if manifest.has_loss_mask else ()):
+            if not shard.loss_mask_sha256:
+                self._problem(f"shards[{number}].loss_mask_sha256", "is not there, but other shards have a loss mask")
 
     def _version_2(self, body: Mapping[str, Any]) -> dict[str, Any]:
         vocab_size = self._integer(body, "vocab_size", "", low=1)
@@ -249,6 +255,7 @@ class ManifestChecker:
             global_start=self._integer(row, "global_start", place),
             documents_sha256=self._sha(row, "documents_sha256", place, default="" if version == 1 else None),
             sources_sha256=self._sha(row, "sources_sha256", place, default=""),
+            loss_mask_sha256=self._sha(row, "loss_mask_sha256", place, default=""),
             source=self._integer(row, "source", place, default=0),
             row_base=self._integer(row, "row_base", place, default=0),
         )

@@ -1,6 +1,6 @@
 """A corpus that is open: one line of tokens, and what is known of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index
 from pathlib import Path
 from types import TracebackType
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.documents import Documents, Location
-from headrace.errors import OutOfRangeError
+from headrace.errors import NoLossMaskError, OutOfRangeError
 from headrace.manifest import Fingerprint, Manifest, ShardEntry
 from headrace.storage.token_line import TokenLine, WindowBlock
 
@@ -41,8 +41,11 @@ class Corpus:
         fingerprint: Fingerprint,
         documents: Documents,
         reopen: dict[str, Any],
+        open_mask: Callable[[], TokenLine] | None = None,
     ) -> None:
         self._line = line
+        self._open_mask = open_mask
+        self._mask: TokenLine | None = None
         self._reopen = reopen
         self.path = path
         """The index or the file that was opened; of an earlier version too, that of the newest."""
@@ -128,6 +131,37 @@ class Corpus:
         """
         return self._line.windows(starts, length)
 
+    @property
+    def has_loss_mask(self) -> bool:
+        """Whether it is stored of each token whether it counts in the loss."""
+        return self._open_mask is not None
+
+    def loss_mask(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """Which of the tokens [start, stop) count as targets in the loss, as a new array of uint8: 1 for those that do, else 0.
+
+        Value i is about token start + i itself: whether its prediction, out of the tokens before it, is to be learned.
+
+        Raises:
+            NoLossMaskError: (a LookupError) the corpus stores none.
+            OutOfRangeError: (a ValueError and IndexError) unless 0 <= start <= stop <= token_count.
+        """
+        return self._mask_line().get_slice(start, stop)
+
+    def loss_mask_windows(self, starts: NDArray[np.int64], length: int) -> WindowBlock:
+        """As `windows`, of the loss mask: `gather_into` then takes a buffer of uint8.
+
+        Raises:
+            NoLossMaskError: the corpus stores none. Others as of `windows`.
+        """
+        return self._mask_line().windows(starts, length)
+
+    def _mask_line(self) -> TokenLine:
+        if self._open_mask is None:
+            raise NoLossMaskError("this corpus stores no loss mask: all of its tokens count")
+        if self._mask is None:
+            self._mask = self._open_mask()
+        return self._mask
+
     def locate(self, position: int) -> Location:
         """Shard, document, source file, line and byte of the token at a corpus position.
 
@@ -151,6 +185,8 @@ class Corpus:
     def close(self) -> None:
         """Drop all maps. A later read opens them again."""
         self._line.close()
+        if self._mask is not None:
+            self._mask.close()
 
     def __enter__(self) -> Self:
         return self

@@ -1,32 +1,26 @@
 """All comparisons of one shard with its entry in the manifest: attributes, document index, checksums, hashes."""
 
 import hashlib
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
-from headrace.damage import DocumentPlaces, listed, odd_ends, odd_origins, runs, unreadable_objects
+from headrace.chunk_check import ChunkCheck
+from headrace.damage import DocumentPlaces, listed, odd_ends, odd_origins, unreadable_objects
 from headrace.errors import CorruptShardError, NoDocumentsError, Problem, UnreadableShardError
 from headrace.manifest import ShardEntry, is_sha256
 
 if TYPE_CHECKING:
     from headrace.storage.extents import ShardExtents
+    from headrace.storage.hdf5_inspect import DataLayout
     from headrace.storage.hdf5_reader import DocumentColumns
 
 __all__ = ["ShardCheck"]
-
-_PIECE = 1 << 22
-"""Most bytes read at once."""
-_Read = Callable[[int, int], Iterator[memoryview | bytes]]
-"""Gives the bytes of tokens [start, stop) of the shard, piece by piece."""
 
 
 class ShardCheck:
@@ -74,6 +68,9 @@ class ShardCheck:
 
     def run(self, *, quick: bool) -> None:
         """Compare all, or with `quick` only the first and last chunk's bytes besides attributes and documents."""
+        from headrace.storage.hdf5_inspect import DATASET  # noqa: PLC0415  # imports h5py
+        from headrace.storage.hdf5_layout import LOSS_MASK  # noqa: PLC0415  # likewise
+
         entry, layout = self.entry, self.layout
         if not is_sha256(entry.sha256):
             raise UnreadableShardError(f"{self.path}: stores no sha256, so there is nothing to verify it against")
@@ -82,27 +79,28 @@ class ShardCheck:
             ("document_count", entry.document_count, layout.document_count),
             ("sha256", entry.sha256, layout.sha256),
             ("documents_sha256", entry.documents_sha256, layout.documents_sha256),
+            ("loss_mask_sha256", entry.loss_mask_sha256 or None, layout.loss_mask and layout.loss_mask.sha256),
         ):
             unsaid = name == "document_count" and found is None and not entry.documents_sha256
             if wanted != found and not unsaid:
                 self.problem(f"attribute {name}", f"shards.json says {wanted}, the file {found}")
-        crcs: NDArray[np.uint32] | None = None
-        columns: DocumentColumns | None = None
-        if entry.documents_sha256:  # of version 1 the one hash is all there is
-            columns = self._documents()
-            crcs = self._stored_crcs()
-        whole = self._tokens(crcs=crcs, quick=quick and crcs is not None)
+        known = bool(entry.documents_sha256)  # of version 1 the one hash is all there is
+        columns = self._documents() if known else None
+        tokens = self._chunk_check(DATASET, layout, entry.sha256, ("tokens", "are"))
+        whole = self._compare(tokens, quick=quick, checksums=known)
         if columns is not None and self._ends_fault:
-            self._report_ends(columns, search=whole)
+            self._report_ends(columns, tokens if whole else None)
+        if layout.loss_mask is not None and entry.loss_mask_sha256:
+            mask = self._chunk_check(LOSS_MASK, layout.loss_mask, entry.loss_mask_sha256, ("loss mask", "is"))
+            self._compare(mask, quick=quick, checksums=True)
 
-    def differs_from(self, extents: "ShardExtents") -> bool:
-        """Whether a table of extents says of this shard what is not so."""
-        from headrace.storage.hdf5_corpus import extents_of  # noqa: PLC0415  # imports h5py where it is called
+    def wrong_sidecars(self, extents: "ShardExtents") -> tuple[Path, ...]:
+        """The sidecars whose extents say of this shard what is not so."""
+        from headrace.storage.hdf5_corpus import MASK_SIDECAR, SIDECAR, extents_of  # noqa: PLC0415  # as is called
 
         found = extents_of(self.layout)
-        return any(
-            not np.array_equal(getattr(found, field.name), getattr(extents, field.name)) for field in fields(found)
-        )
+        pairs = ((SIDECAR, found, extents), (MASK_SIDECAR, found.loss_mask, extents.loss_mask))
+        return tuple(path for path, ours, theirs in pairs if ours and theirs and _differ(ours, theirs))
 
     # -- document index -----------------------------------------------------------------------------------------------
 
@@ -148,141 +146,61 @@ class ShardCheck:
             return f"the document ends do not increase to {self.entry.token_count} tokens"
         return ""
 
-    def _report_ends(self, columns: "DocumentColumns", *, search: bool) -> None:
+    def _report_ends(self, columns: "DocumentColumns", tokens: ChunkCheck | None) -> None:
         """Say what is wrong with the ends, and where the tokens are whole which of them cannot be right."""
         reason = self._ends_fault
-        if search:
+        if tokens is not None:
             boundary = self.layout.attributes.get("boundary_token_id")
-            at_boundary = self._last_tokens(columns.ends) == boundary
+            at_boundary = self._last_tokens(columns.ends, tokens) == boundary
             places = self._places_in(columns)
             odd = [places.of_documents(n, n) for n in odd_ends(columns.ends, self.layout.token_count, at_boundary)]
             reason += f"; what cannot be right is the end of {listed(odd)}" * bool(odd)
         self.problem("/documents/end", reason)
 
-    def _last_tokens(self, ends: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def _last_tokens(self, ends: NDArray[np.uint64], check: ChunkCheck) -> NDArray[np.int64]:
         """The token before each end, -1 where there is none."""
         layout = self.layout
         found = np.full(len(ends), -1, dtype=np.int64)
         with ExitStack() as stack:
-            read = self._reader(stack)
-            for number in range(self._chunks):
-                start, stop = self._chunk(number)
+            read = check.reader(stack)
+            for start, stop in check.chunks():
                 here = np.flatnonzero((ends > np.uint64(start)) & (ends <= np.uint64(stop)))
                 if len(here):
                     tokens = np.frombuffer(b"".join(read(start, stop)), dtype=layout.dtype)
                     found[here] = tokens[(ends[here] - np.uint64(start + 1)).astype(np.intp)]
         return found
 
-    # -- tokens -------------------------------------------------------------------------------------------------------
+    # -- values ---------------------------------------------------------------------------------------------------
 
-    def _stored_crcs(self) -> NDArray[np.uint32] | None:
-        from headrace.storage.hdf5_open import open_shard  # noqa: PLC0415  # imports h5py
+    def _chunk_check(self, name: str, layout: "DataLayout", sha256: str, called: tuple[str, str]) -> ChunkCheck:
+        return ChunkCheck(
+            self.path,
+            layout,
+            name=name,
+            called=called,
+            sha256=sha256,
+            problem=self.problem,
+            where=self._where,
+            stopped=self._stopped,
+        )
 
-        try:
-            with open_shard(self.path) as file:
-                stored: NDArray[np.uint32] = file["chunks/crc32"][:]
-        except CorruptShardError as error:
-            self._unreadable("/chunks", error)
-            return None
-        if stored.shape != (self._chunks,):
-            self.problem("/chunks/crc32", f"{self._chunks} chunks need as many checksums, found {stored.size}")
-            return None
-        return stored
+    def _where(self, start: int, stop: int) -> str:
+        base = self.entry.global_start
+        touched = self._places.of_tokens(start, stop) if self._places else ""
+        place = f"tokens [{start}, {stop}) of the shard (corpus [{base + start}, {base + stop}))"
+        return place + f", {touched}," * bool(touched)
 
-    def _tokens(self, *, crcs: NDArray[np.uint32] | None, quick: bool) -> bool:
-        """Hash all tokens (or check the end chunks), and say which chunks are damaged.
-
-        Returns:
-            Whether all tokens are what they were; False where not all were read.
-        """
-        numbers: Sequence[int] = range(self._chunks)
-        if quick and numbers:
-            numbers = sorted({0, numbers[-1]})
-        digest = hashlib.sha256()
-        damaged: list[int] = []
-        undecoded: dict[int, str] = {}
-        with ExitStack() as stack:
-            read = self._reader(stack)
-            for number in numbers:
-                try:
-                    crc = self._crc(read(*self._chunk(number)), None if quick else digest.update)
-                except CorruptShardError as error:
-                    undecoded[number] = str(error.__cause__ or self._said(error))
-                    continue
-                if crcs is not None and crc != int(crcs[number]):
-                    damaged.append(number)
-        whole = not quick and not undecoded and digest.hexdigest() == self.entry.sha256
-        if whole and damaged:
-            self.problem(
-                "/chunks/crc32",
-                f"the checksums of chunks {listed(damaged)} are damaged; the tokens are whole",
-            )
-        elif not whole:
-            self._report_chunks(damaged, undecoded)
-            if not quick and not damaged and not undecoded:
-                self.problem("/tokens", "the SHA-256 of the tokens is not the one in shards.json")
+    def _compare(self, check: ChunkCheck, *, quick: bool, checksums: bool) -> bool:
+        """Compare the values of one data set; returns whether all are what they were."""
+        crcs: NDArray[np.uint32] | None = None
+        if checksums:
+            try:
+                crcs = check.stored_crcs()
+            except CorruptShardError as error:
+                self._unreadable("/chunks", error)
+        whole = check.run(crcs=crcs, quick=quick and crcs is not None)
+        self.bytes_read += check.bytes_read
         return whole
-
-    def _crc(self, pieces: Iterator[memoryview | bytes], update: Callable[[memoryview | bytes], None] | None) -> int:
-        """crc32 of a chunk, whose bytes are given to a digest, too."""
-        crc = 0
-        for data in pieces:
-            self.bytes_read += len(data)
-            crc = crc32(data, crc)
-            if update is not None:
-                update(data)
-            if self._stopped is not None and self._stopped():
-                raise CancelledError
-        return crc
-
-    def _report_chunks(self, damaged: Sequence[int], undecoded: Mapping[int, str]) -> None:
-        found = [(first, last, "are damaged") for first, last in runs(damaged)]
-        for first, last in runs([*undecoded]):  # of the reasons the first will do
-            found.append((first, last, f"cannot be decoded: {undecoded[first]}"))
-        for first, last, fault in sorted(found):
-            start, stop = self._chunk(first)[0], self._chunk(last)[1]
-            base = self.entry.global_start
-            reason = f"tokens [{start}, {stop}) of the shard (corpus [{base + start}, {base + stop}))"
-            touched = self._places.of_tokens(start, stop) if self._places else ""
-            reason += f", {touched}," * bool(touched) + f" {fault}"
-            self.problem(f"chunk {first}" if first == last else f"chunks {first} to {last}", reason)
-
-    @property
-    def _chunks(self) -> int:
-        return -(-self.layout.token_count // self.layout.chunk_size)
-
-    def _chunk(self, number: int) -> tuple[int, int]:
-        """Tokens [start, stop) of the shard that a chunk holds, padding left out."""
-        size = self.layout.chunk_size
-        return number * size, min((number + 1) * size, self.layout.token_count)
-
-    def _reader(self, stack: ExitStack) -> _Read:
-        """Reads tokens from the file, past its maps and page tables, or through HDF5 where they are not flat.
-
-        A range must lie in one chunk.
-        """
-        if not len(self.layout.first):
-            from headrace.storage.hdf5_reader import LibraryReader  # noqa: PLC0415  # imports h5py
-
-            reader = LibraryReader(self.path)
-            stack.callback(reader.close)
-            return lambda start, stop: _decoded(reader, start, stop)
-        descriptor = os.open(self.path, os.O_RDONLY)
-        stack.callback(os.close, descriptor)
-        return lambda start, stop: self._stored(descriptor, start, stop)
-
-    def _stored(self, descriptor: int, start: int, stop: int) -> Iterator[bytes]:
-        layout = self.layout
-        itemsize = layout.dtype.itemsize
-        extent = int(np.searchsorted(layout.first, np.uint64(start), side="right")) - 1
-        at = int(layout.offset[extent]) + (start - int(layout.first[extent])) * itemsize
-        end = at + (stop - start) * itemsize
-        while at < end:
-            piece = os.pread(descriptor, min(end - at, _PIECE), at)
-            if not piece:
-                raise CorruptShardError(f"{self.path}: is truncated: it ends before byte {end}")
-            yield piece
-            at += len(piece)
 
     def _unreadable(self, place: str, error: Exception) -> None:
         """Name what HDF5 cannot read of an object and those in it."""
@@ -294,8 +212,6 @@ class ShardCheck:
         return str(getattr(error, "summary", error)).removeprefix(f"{self.path}: ")
 
 
-def _decoded(reader: Any, start: int, stop: int) -> Iterator[memoryview]:  # noqa: ANN401  # its module imports h5py
-    step = max(_PIECE // 8, 1)
-    for begin in range(start, stop, step):
-        tokens: NDArray[Any] = reader.read(begin, min(begin + step, stop))
-        yield np.ascontiguousarray(tokens).data.cast("B")
+def _differ(some: "ShardExtents", others: "ShardExtents") -> bool:
+    names = [field.name for field in fields(some) if field.name != "loss_mask"]
+    return any(not np.array_equal(getattr(some, name), getattr(others, name)) for name in names)

@@ -58,8 +58,8 @@ class _Judged(NamedTuple):
 
     report: ShardReport
     documents_by_file: tuple[tuple[str, int], ...] | None = None
-    moved: bool = False
-    """Whether the shard is whole, and lies otherwise in its file than its extents say."""
+    moved: tuple[Path, ...] = ()
+    """Sidecars that say of the shard, which is whole, that it lies otherwise in its file than it does."""
 
 
 def verify_shards(
@@ -152,7 +152,7 @@ def verify_corpus(
     extents = stored_extents(index, manifest)
     tasks = _tasks(entries, quick=quick, manifest=manifest, extents=extents)
     judged = _run(tasks, workers=workers, executor=None, on_event=on_event)
-    moved = [one.report.shard_id for one in judged if one.moved]
+    moved = [(one.report.shard_id, sidecar) for one in judged for sidecar in one.moved]
     faults = check_files(index, manifest, [one.documents_by_file for one in judged], moved=moved)
     others = [
         report_file(path, str(path.relative_to(index.parent)), problems)
@@ -291,5 +291,5 @@ def _judge(task: _Task, stopped: Callable[[], bool] | None = None) -> _Judged:
         reason = f"{entry.path}: HDF5 cannot read it: {type(error).__name__}: {error}"
         return judged("corrupt", reason, unreadable_objects(Path(entry.path)))
     found = judged("corrupt" if check.problems else "ok", summary(check.problems), check.problems, check.bytes_read)
-    moved = not check.problems and task.extents is not None and check.differs_from(task.extents)
+    moved = check.wrong_sidecars(task.extents) if not check.problems and task.extents is not None else ()
     return found._replace(documents_by_file=check.documents_by_file, moved=moved)

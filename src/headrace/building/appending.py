@@ -10,8 +10,9 @@ from headrace.errors import OutputExistsError
 from headrace.in_progress import SHARD_NAME
 from headrace.manifest import INDEX_NAME, Append, Manifest
 from headrace.storage.atomic import write_bytes
-from headrace.storage.extents import ExtentTable, ShardExtents
-from headrace.storage.versions import VERSIONS, extents_name
+from headrace.storage.extents import ShardExtents
+from headrace.storage.hdf5_corpus import write_sidecars
+from headrace.storage.versions import VERSIONS
 
 __all__ = ["appended_manifest", "appended_plan", "first_free_index", "keep_version", "refuse_other_corpus"]
 
@@ -80,6 +81,5 @@ def appended_manifest(base: Manifest, added: Manifest) -> Manifest:
 def keep_version(folder: Path, base: Manifest, extents: Sequence[ShardExtents]) -> None:
     """Keep a corpus' index and extents under its fingerprint, so that runs which began on it can go on."""
     name = base.fingerprint.hex
-    (folder / VERSIONS).mkdir(parents=True, exist_ok=True)
-    write_bytes(folder / extents_name(name), ExtentTable.build(extents).to_bytes(name))
+    write_sidecars(folder, name, extents, version=True)
     write_bytes(folder / VERSIONS / f"{name}.json", (folder / INDEX_NAME).read_bytes())

@@ -161,7 +161,7 @@ def _row_of(outcome: ShardOutcome) -> dict[str, Any]:
         of_a_cut
         | {
             "index": outcome.index,
-            "entries": [asdict(entry) for entry in outcome.entries],
+            "entries": [entry.row() for entry in outcome.entries],
             "sources": [source.row() for source in outcome.sources],
             "documents_in": outcome.documents_in,
             "replaced": outcome.replaced,

@@ -16,8 +16,8 @@ from headrace.errors import BuildError, HeadraceError, OutputExistsError
 from headrace.in_progress import LOCK, SHARD_NAME, Key
 from headrace.manifest import INDEX_NAME, PRIVATE, Manifest
 from headrace.storage.atomic import write_bytes
-from headrace.storage.extents import ExtentTable, ShardExtents
-from headrace.storage.hdf5_corpus import SIDECAR
+from headrace.storage.extents import ShardExtents
+from headrace.storage.hdf5_corpus import write_sidecars
 from headrace.storage.versions import VERSIONS
 from headrace.tokenizers.base import REF_NAME
 
@@ -212,8 +212,7 @@ def publish_corpus(
     """
     if tokenizer_files:
         _copy_tokenizer(folder / TOKENIZER_FOLDER, tokenizer_files)
-    (folder / SIDECAR).parent.mkdir(exist_ok=True)
-    write_bytes(folder / SIDECAR, ExtentTable.build(extents).to_bytes(manifest.fingerprint.hex))
+    write_sidecars(folder, manifest.fingerprint.hex, extents)
     write_bytes(folder / INDEX_NAME, manifest.to_json())
 
 

@@ -13,7 +13,7 @@ from headrace.in_progress import BUILDING_NAME, JOURNAL, NEXT
 from headrace.manifest import PRIVATE, Manifest, ShardEntry
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ShardExtents
-from headrace.storage.hdf5_corpus import SIDECAR, checked_layout, extents_of, load_table
+from headrace.storage.hdf5_corpus import checked_layout, extents_of, load_extents
 from headrace.storage.versions import VERSIONS
 from headrace.tokenizers.base import BatchTokenizer
 
@@ -76,5 +76,4 @@ def _extents_of(folder: Path, entry: ShardEntry) -> ShardExtents:
 
 
 def _base_extents(corpus: Path, base: Manifest) -> Sequence[ShardExtents]:
-    table = load_table(corpus / SIDECAR, base.fingerprint.hex)
-    return table.parts() if table else [_extents_of(corpus, entry) for entry in base.shards]
+    return load_extents(corpus, base) or [_extents_of(corpus, entry) for entry in base.shards]

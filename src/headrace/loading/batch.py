@@ -22,7 +22,9 @@ class Batch:
     labels: NDArray[Any] | None = None
     """The inputs themselves, for models that move them on by one inside; None where the plan's targets are `next`."""
     loss_mask: NDArray[np.bool_] | None = None
-    """bool `(B, T)`, whether the token predicted at each input counts; None where all that are there count."""
+    """bool `(B, T)`, whether the token predicted at each input counts: `loss_mask[:, t]` is about `targets[:, t]`, and about
+    `labels[:, t + 1]`. What the corpus stores (`Corpus.loss_mask`) and what the plan leaves out are put together; None where
+    there is neither, so that all that are there count."""
     starts: NDArray[np.int64]
     """int64 `(B,)`, the token position of each row's first token."""
     document_ids: NDArray[np.int64] | None = None

@@ -1,7 +1,7 @@
 """A corpus and a plan together: step -> batch."""
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -12,7 +12,7 @@ from headrace.sampling import Plan
 from headrace.sampling.checks import checked_int
 from headrace.verdicts import Verify, checked_verify, require_ok
 
-__all__ = ["Loader", "WindowBlock", "WindowSource", "verify_store"]
+__all__ = ["Loader", "MaskSource", "WindowBlock", "WindowSource", "verify_store"]
 
 BLOCK_STEPS = 1_024
 """Steps whose starts are worked out together: numpy's cost of a call is paid once for them."""
@@ -48,6 +48,20 @@ class WindowSource(Protocol):
         ...
 
 
+@runtime_checkable
+class MaskSource(Protocol):
+    """What a loader asks, too, of a corpus that may store which tokens count in the loss."""
+
+    @property
+    def has_loss_mask(self) -> bool:
+        """Whether it does."""
+        ...
+
+    def loss_mask_windows(self, starts: NDArray[np.int64], length: int, /) -> WindowBlock:
+        """Locate the mask of windows of `length` tokens at `starts`, int64 `(S, B)`; it is gathered as uint8, 0 or 1."""
+        ...
+
+
 class Loader:
     """Serves the batches of a plan. `batch(step)` is a pure function: any step, any number of times, at equal cost.
 
@@ -56,7 +70,8 @@ class Loader:
     after its last step; iteration that begins there begins anew.
 
     Args:
-        corpus: what serves the tokens; see `WindowSource`.
+        corpus: what serves the tokens; see `WindowSource`. Where it stores a loss mask (see `MaskSource`), the batches
+            have it, put together with the plan's own.
         plan: made for this corpus.
         rank: which part of every batch to serve.
         world_size: number of parts; it must divide the plan's batch size. Every rank serves equally many batches.
@@ -100,6 +115,8 @@ class Loader:
         epoch_steps = BLOCK_EPOCHS * plan.windows // plan.batch_size
         self._block_steps = max(1, min(BLOCK_STEPS, BLOCK_STARTS // self._rows, epoch_steps))
         self._block: tuple[int, NDArray[np.int64], WindowBlock] | None = None
+        self._masked = isinstance(corpus, MaskSource) and corpus.has_loss_mask
+        self._mask_block: tuple[NDArray[np.int64], WindowBlock] | None = None
         self._step = 0
         verify_store(corpus, verify)
 
@@ -145,6 +162,8 @@ class Loader:
             self._block = block = self._located(number)
         tokens = np.empty((self._rows, self._length), self.dtype)
         block[2].gather_into(row, tokens)
+        if self._masked:
+            mask = self._with_stored(block[1], row, mask)
         return Batch(
             step=step,
             input_ids=tokens if self._inside else tokens[:, :-1],
@@ -153,6 +172,19 @@ class Loader:
             loss_mask=mask,
             starts=block[1][row].copy(),
         )
+
+    def _with_stored(self, starts: NDArray[np.int64], row: int, planned: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+        """What counts of one step: what is stored of the token after each input, and is not left out by the plan."""
+        length = self._length - 1
+        block = self._mask_block
+        if block is None or block[0] is not starts:
+            source = cast("MaskSource", self._corpus)
+            self._mask_block = block = starts, source.loss_mask_windows(starts + 1, length)
+        stored = np.empty((self._rows, length), np.uint8)
+        block[1].gather_into(row, stored)
+        mask = np.zeros((self._rows, self.plan.window), np.bool_)  # inside, the token after the last input is not read
+        np.not_equal(stored, 0, out=mask[:, :length])
+        return mask if planned is None else mask & planned
 
     def _located(self, number: int) -> tuple[int, NDArray[np.int64], WindowBlock]:
         first = number * self._block_steps

@@ -50,6 +50,8 @@ class ShardExtents:
     """First token of each extent in the shard, shape (n,); empty where the shard is empty or not flat."""
     offset: NDArray[np.uint64]
     """Byte offset of each extent, shape (n,)."""
+    loss_mask: "ShardExtents | None" = None
+    """Where the shard's loss mask lies, if it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,8 +93,14 @@ class ExtentTable:
             token_count=tokens,
         )
 
+    @classmethod
+    def build_masks(cls, shards: Sequence[ShardExtents]) -> Self | None:
+        """The table of the loss masks of shards in corpus order; None unless all have one, and there is a shard."""
+        masks = [shard.loss_mask for shard in shards if shard.loss_mask is not None]
+        return cls.build(masks) if masks and len(masks) == len(shards) else None
+
     def parts(self) -> list[ShardExtents]:
-        """What `build` makes this table of."""
+        """What `build` makes this table of, but for loss masks, of which it knows nothing."""
         rows = self.shards
         begins = [*rows["first_extent"].tolist(), len(self.first)]
         parts: list[ShardExtents] = []

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from headrace.errors import CorruptShardError, MissingShardError, UnreadableShardError
 from headrace.storage.compression import require_filters
 from headrace.storage.hdf5_inspect import DATASET
+from headrace.storage.hdf5_layout import LOSS_MASK, crc_name
 from headrace.storage.hdf5_open import naming
 from headrace.storage.hdf5_reader import HASH_COLUMN, ID_COLUMNS, DocumentColumns, as_hashes, check_hashes, checked_ids
 
-__all__ = ["GrowingShard", "HeldShard"]
+__all__ = ["GrowingData", "GrowingShard", "HeldShard"]
 
 _COLUMNS = ("end", "source_row", "source_byte", "source_file")
 _READ_ATTEMPTS = 30
@@ -51,12 +52,12 @@ class GrowingShard:
         self.document_count = 0
         """... how many they are."""
         self._file = _opened(path)
-        self._checksums = array("I")
-        """Of each chunk that was seen."""
-        self._written = 0
-        """Tokens in them."""
-        self._latest: tuple[int, NDArray[Any]] | None = None
-        """The number of the chunk that was read last, and its tokens."""
+        self.tokens = GrowingData(path, self._file.tokens, self._file.crc32)
+        """What reads its tokens; and ..."""
+        self.loss_mask: GrowingData | None = None
+        """... its loss mask, where there is one."""
+        if self._file.loss_mask is not None:
+            self.loss_mask = GrowingData(path, *self._file.loss_mask)
         self.refresh()
 
     def refresh(self) -> None:
@@ -70,19 +71,15 @@ class GrowingShard:
             raise _given_up(self.path)
         with naming(self.path):
             written, documents = file.counts()
-            chunks = -(-written // file.chunk_size)
-            for column, wanted in ((file.tokens, written), (file.columns[0], documents), (file.crc32, chunks)):
-                column.refresh()  # after the counts: by now there may be more than they say, but not less
-                if len(column) < wanted:
-                    raise CorruptShardError(f"{self.path}: {column.name}: wanted {wanted} rows, found {len(column)}")
+            _require_rows(self.path, file.columns[0], documents)
+            for data in (self.tokens, self.loss_mask):
+                if data is not None:
+                    data.refresh(written)
             ends = file.columns[0]
             stop = int(ends[documents - 1]) if documents else 0
             if stop > written:  # the counts were read, or their writer killed, between one and the other
                 documents = int(np.searchsorted(ends[:documents], written, side="right"))
                 stop = int(ends[documents - 1]) if documents else 0
-            if written > self._written:
-                self._checksums = array("I", file.crc32[:chunks].tobytes())
-                self._written = written
         if documents > self.document_count:
             self.token_count, self.document_count = stop, documents
 
@@ -92,8 +89,58 @@ class GrowingShard:
         Raises:
             CorruptShardError, UnreadableShardError: naming the file.
         """
-        size = self._file.chunk_size
-        out = np.empty(stop - start, dtype=self._file.tokens.dtype)
+        return self.tokens.read(start, stop)
+
+    def documents(self, count: int, /) -> DocumentColumns:
+        """The first `count` documents, which must have been seen: 28 bytes each, and what else is kept of them."""
+        with naming(self.path):
+            for column in (*self._file.columns, *self._file.extra.values()):
+                column.refresh()
+            return _documents(self.path, self._file.columns, self._file.extra, self._file.labels, count)
+
+
+class GrowingData:
+    """What a growing shard holds a value a token of, in chunks. Safe as that is.
+
+    Args:
+        path: of the file.
+        dataset: the values.
+        checksums: of its chunks.
+    """
+
+    def __init__(self, path: Path, dataset: Any, checksums: Any) -> None:  # noqa: ANN401  # data sets
+        self._path = path
+        self._dataset = dataset
+        self._stored = checksums
+        self._size = int(dataset.chunks[0])
+        self._checksums = array("I")
+        """Of each chunk that was seen."""
+        self._written = 0
+        """Values in them."""
+        self._latest: tuple[int, NDArray[Any]] | None = None
+        """The number of the chunk that was read last, and its values."""
+
+    def refresh(self, written: int) -> None:
+        """See what has been written since: so many values, or more by now, but not fewer.
+
+        Raises:
+            CorruptShardError: there are fewer.
+        """
+        chunks = -(-written // self._size)
+        _require_rows(self._path, self._dataset, written)
+        _require_rows(self._path, self._stored, chunks)
+        if written > self._written:
+            self._checksums = array("I", self._stored[:chunks].tobytes())
+            self._written = written
+
+    def read(self, start: int, stop: int, /) -> NDArray[Any]:
+        """Values of tokens [start, stop), which must have been seen, as a new array.
+
+        Raises:
+            CorruptShardError, UnreadableShardError: naming the file.
+        """
+        size = self._size
+        out = np.empty(stop - start, dtype=self._dataset.dtype)
         for number in range(start // size, -(-stop // size)):
             chunk, first = self._chunk(number), number * size
             low, high = max(start, first), min(stop, first + size)
@@ -104,22 +151,21 @@ class GrowingShard:
         latest = self._latest
         if latest is not None and latest[0] == number:
             return latest[1]
-        size = self._file.chunk_size
-        with naming(self.path):
-            chunk = self._file.tokens[number * size : min((number + 1) * size, self._written)]
+        size = self._size
+        with naming(self._path):
+            chunk = self._dataset[number * size : min((number + 1) * size, self._written)]
         if crc32(chunk.data) != self._checksums[number]:
             raise UnreadableShardError(
-                f"{self.path}: chunk {number} does not match its checksum: its writer gave the file up, or it is damaged"
+                f"{self._path}: chunk {number} does not match its checksum: its writer gave the file up, or it is damaged"
             )
         self._latest = number, chunk
         return chunk
 
-    def documents(self, count: int, /) -> DocumentColumns:
-        """The first `count` documents, which must have been seen: 28 bytes each, and what else is kept of them."""
-        with naming(self.path):
-            for column in (*self._file.columns, *self._file.extra.values()):
-                column.refresh()
-            return _documents(self.path, self._file.columns, self._file.extra, self._file.labels, count)
+
+def _require_rows(path: Path, column: Any, wanted: int) -> None:  # noqa: ANN401  # a data set
+    column.refresh()  # after the counts: by now there may be more than they say, but not less
+    if len(column) < wanted:
+        raise CorruptShardError(f"{path}: {column.name}: wanted {wanted} rows, found {len(column)}")
 
 
 class HeldShard:
@@ -173,8 +219,9 @@ class _File:
         tokens: Any = file[DATASET]
         require_filters(path, tokens)
         self.tokens = tokens
-        self.chunk_size = int(tokens.chunks[0])
-        self.crc32: Any = file["chunks/crc32"]
+        self.crc32: Any = file[crc_name(DATASET)]
+        self.loss_mask: Any = (file[LOSS_MASK], file[crc_name(LOSS_MASK)]) if LOSS_MASK in file else None
+        """Its data set and that of its checksums, where there is one."""
         self.columns: list[Any] = [file[f"documents/{name}"] for name in _COLUMNS]
         self.extra = _extra_columns(file)
         self.labels: Any = file["documents/files"]

@@ -22,12 +22,30 @@ from headrace.storage.token_line import TokenLine
 from headrace.storage.versions import extents_name
 
 if TYPE_CHECKING:
-    from headrace.storage.hdf5_inspect import ShardLayout
+    from headrace.storage.hdf5_inspect import DataLayout, ShardLayout
 
-__all__ = ["SIDECAR", "checked_layout", "extents_of", "load_table", "make_files", "make_line", "open_line"]
+__all__ = [
+    "MASK_SIDECAR",
+    "SIDECAR",
+    "checked_layout",
+    "extents_of",
+    "library_reader",
+    "load_extents",
+    "load_table",
+    "make_files",
+    "make_line",
+    "make_mask_files",
+    "mask_reader",
+    "open_line",
+    "open_mask_line",
+    "sidecar_name",
+    "write_sidecars",
+]
 
 SIDECAR = Path(PRIVATE) / "extents.bin"
-"""Where `headrace build` leaves the extents, in the corpus folder."""
+"""Where `headrace build` leaves the extents, in the corpus folder; and ..."""
+MASK_SIDECAR = Path(PRIVATE) / "loss_mask.bin"
+"""... those of the loss mask, where there is one."""
 
 
 def checked_layout(path: Path, entry: ShardEntry) -> "ShardLayout":
@@ -43,14 +61,16 @@ def checked_layout(path: Path, entry: ShardEntry) -> "ShardLayout":
         ("token_count", entry.token_count, layout.token_count),
         ("sha256", entry.sha256, layout.sha256),
         ("documents_sha256", entry.documents_sha256, layout.documents_sha256),
+        ("loss_mask_sha256", entry.loss_mask_sha256, layout.loss_mask.sha256 if layout.loss_mask else ""),
     ):
         if wanted != found:
             raise CorruptShardError(f"{path}: {name} is {found or 'absent'}, but shards.json says {wanted}")
     return layout
 
 
-def extents_of(layout: "ShardLayout") -> ShardExtents:
-    """What the extent table keeps of a layout."""
+def extents_of(layout: "DataLayout") -> ShardExtents:
+    """What the extent tables keep of a layout: of a shard's, that of its loss mask too."""
+    mask: DataLayout | None = getattr(layout, "loss_mask", None)
     return ShardExtents(
         token_count=layout.token_count,
         file_size=layout.file_size,
@@ -60,7 +80,44 @@ def extents_of(layout: "ShardLayout") -> ShardExtents:
         last_crc=layout.last_crc,
         first=layout.first,
         offset=layout.offset,
+        loss_mask=None if mask is None else extents_of(mask),
     )
+
+
+def write_sidecars(folder: Path, fingerprint: str, extents: Sequence[ShardExtents], *, version: bool = False) -> None:
+    """Write the extents of a corpus, and those of its loss mask if it has one, into its folder.
+
+    Args:
+        folder: the corpus.
+        fingerprint: of it.
+        extents: of each shard, in order.
+        version: keep them beside the index of an earlier version, not of the newest.
+    """
+    masks = ExtentTable.build_masks(extents)
+    for mask, table in ((False, ExtentTable.build(extents)), (True, masks)):
+        path = folder / (extents_name(fingerprint, mask=mask) if version else sidecar_name(mask=mask))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if table is not None:
+            write_bytes(path, table.to_bytes(fingerprint))
+        else:
+            path.unlink(missing_ok=True)  # of a corpus that was there before
+
+
+def sidecar_name(*, mask: bool) -> Path:
+    """Where `headrace build` leaves the extents of the tokens, or of their loss mask, in the corpus folder."""
+    return MASK_SIDECAR if mask else SIDECAR
+
+
+def load_extents(folder: Path, manifest: Manifest) -> list[ShardExtents] | None:
+    """What the sidecars of a corpus say of each shard; None unless they are there, whole, and of this corpus."""
+    fingerprint = manifest.fingerprint.hex
+    table = load_table(folder / SIDECAR, fingerprint)
+    masks = load_table(folder / MASK_SIDECAR, fingerprint) if manifest.has_loss_mask else None
+    if table is None or (masks is None and manifest.has_loss_mask):
+        return None
+    if masks is None:
+        return table.parts()
+    return [replace(part, loss_mask=mask) for part, mask in zip(table.parts(), masks.parts(), strict=True)]
 
 
 def open_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> tuple[TokenLine, tuple[ShardEntry, ...]]:
@@ -69,29 +126,41 @@ def open_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> tuple
     Raises:
         MissingShardError, CorruptShardError, FormatError: naming every shard that is not as the manifest says.
     """
+    located, table = _located_table(index, manifest, mask=False)
+    dtype = np.dtype(manifest.dtype).newbyteorder("<")
+    return make_line(table, located, dtype, io=io, verify=verify), tuple(located)
+
+
+def open_mask_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> TokenLine:
+    """The loss mask of a corpus that has one, as a line of uint8, a value a token; errors as of `open_line`."""
+    located, table = _located_table(index, manifest, mask=True)
+    return TokenLine(make_mask_files(table, located, io=io, verify=verify))
+
+
+def _located_table(index: Path, manifest: Manifest, *, mask: bool) -> tuple[Sequence[ShardEntry], ExtentTable]:
+    """Where the shards are, and where the tokens lie in them, or their loss mask."""
     fingerprint = manifest.fingerprint.hex
     located, sizes = resolve_shards(index, manifest)
-    cache = _cache_path(index, fingerprint)
-    dtype = np.dtype(manifest.dtype).newbyteorder("<")
-    table = None
+    cache = _cache_path(index, fingerprint, mask=mask)
     if not _ambiguous(index, manifest):
-        for sidecar in (index.parent / SIDECAR, index.parent / extents_name(fingerprint), cache):
+        folder = index.parent
+        for sidecar in (folder / sidecar_name(mask=mask), folder / extents_name(fingerprint, mask=mask), cache):
             found = load_table(sidecar, fingerprint) if sidecar else None
             if found is not None and found.shards["file_size"].tolist() == sizes:
-                table = found
-                break
-    if table is None:
-        located, layouts = _derive(index, manifest)
-        dtypes = {layout.dtype for layout in layouts}
-        if dtypes and dtypes != {dtype}:
-            names = ", ".join(sorted(map(str, dtypes)))
-            raise FormatError(f"{index}: the shards hold {names}, but the corpus is of {dtype}")
-        table = ExtentTable.build([extents_of(layout) for layout in layouts])
-        if cache and bool((table.shards["digest_offset"] > 0).all()):
-            with suppress(OSError):  # the cache is a convenience; a full or read-only disk is no reason to fail
-                cache.parent.mkdir(parents=True, exist_ok=True)
-                write_bytes(cache, table.to_bytes(fingerprint))
-    return make_line(table, located, dtype, io=io, verify=verify), tuple(located)
+                return located, found
+    located, layouts = _derive(index, manifest)
+    dtype = np.dtype(manifest.dtype).newbyteorder("<")
+    dtypes = {layout.dtype for layout in layouts}
+    if dtypes and dtypes != {dtype}:
+        names = ", ".join(sorted(map(str, dtypes)))
+        raise FormatError(f"{index}: the shards hold {names}, but the corpus is of {dtype}")
+    extents = [extents_of(layout) for layout in layouts]
+    table = (ExtentTable.build_masks(extents) if mask else None) or ExtentTable.build(extents)
+    if cache and bool((table.shards["digest_offset"] > 0).all()):
+        with suppress(OSError):  # the cache is a convenience; a full or read-only disk is no reason to fail
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(cache, table.to_bytes(fingerprint))
+    return located, table
 
 
 def make_line(
@@ -119,17 +188,48 @@ def make_files(
         dtype,
         io=io,
         verify=verify,
-        fallback=_library_reader,
+        fallback=library_reader,
         held=held,
         readers=readers,
     )
 
 
-def _library_reader(path: Path) -> RangeReader:
-    """Reads a shard that is not flat on disk through h5py."""
+def make_mask_files(
+    table: ExtentTable,
+    entries: Sequence[ShardEntry],
+    *,
+    io: Io,
+    verify: bool,
+    held: Mapping[int, HeldFile] = MappingProxyType({}),
+    readers: Mapping[int, RangeReader] = MappingProxyType({}),
+) -> ShardFiles:
+    """The same files, read for the loss mask, a uint8 a token; `table` says where that lies."""
+    return ShardFiles(
+        table,
+        [entry.path for entry in entries],
+        [entry.loss_mask_sha256 for entry in entries],
+        np.dtype(np.uint8),
+        io=io,
+        verify=verify,
+        fallback=mask_reader,
+        held=held,
+        readers=readers,
+    )
+
+
+def library_reader(path: Path) -> RangeReader:
+    """Reads the tokens of a shard that are not flat on disk, through h5py."""
     from headrace.storage.hdf5_reader import LibraryReader  # noqa: PLC0415  # imports h5py
 
     return LibraryReader(path)
+
+
+def mask_reader(path: Path) -> RangeReader:
+    """Reads the loss mask of a shard that is not flat on disk, through h5py."""
+    from headrace.storage.hdf5_layout import LOSS_MASK  # noqa: PLC0415  # imports h5py
+    from headrace.storage.hdf5_reader import LibraryReader  # noqa: PLC0415  # likewise
+
+    return LibraryReader(path, dataset_name=LOSS_MASK)
 
 
 def load_table(path: Path, fingerprint: str) -> ExtentTable | None:
@@ -142,7 +242,7 @@ def load_table(path: Path, fingerprint: str) -> ExtentTable | None:
     return ExtentTable.from_bytes(memoryview(view), fingerprint)
 
 
-def _cache_path(index: Path, fingerprint: str) -> Path | None:
+def _cache_path(index: Path, fingerprint: str, *, mask: bool) -> Path | None:
     """Where this user's copy of the table lies; None where there is no home for it."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):  # the convention says to ignore others  # noqa: PTH117  # no Path yet: it may be empty
@@ -150,7 +250,7 @@ def _cache_path(index: Path, fingerprint: str) -> Path | None:
     if not os.path.isabs(base):  # noqa: PTH117
         return None
     key = hashlib.sha256(os.fsencode(index) + b"\0" + fingerprint.encode()).hexdigest()
-    return Path(base) / "headrace" / "extents" / f"{key}.bin"
+    return Path(base) / "headrace" / "extents" / f"{key}{'.loss_mask' * mask}.bin"
 
 
 def _ambiguous(index: Path, manifest: Manifest) -> bool:

@@ -15,31 +15,28 @@ from numpy.typing import NDArray
 from headrace.errors import CorruptShardError, FormatError, GrowingShardError
 from headrace.manifest import is_sha256
 from headrace.storage.compression import filters_of, require_filters
-from headrace.storage.hdf5_layout import FORMAT_VERSION, GROWING
+from headrace.storage.hdf5_layout import FORMAT_VERSION, GROWING, LOSS_MASK, crc_name
 from headrace.storage.hdf5_open import open_shard
 
-__all__ = ["DATASET", "ShardLayout", "inspect_shard"]
+__all__ = ["DATASET", "DataLayout", "ShardLayout", "inspect_shard"]
 
 DATASET = "tokens"
 _NOMINAL_CHUNK = 65536
 """Tokens that are checked at a time where the file has no chunks."""
 _COUNTS = ("format_version", "token_count", "document_count", "boundary_token_id", "vocab_size")
-_TEXTS = ("sha256", "documents_sha256", "tokenizer_sha256")
+_TEXTS = ("sha256", "documents_sha256", "tokenizer_sha256", f"{LOSS_MASK}_sha256")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ShardLayout:
-    """Where the tokens of one shard lie in its file."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DataLayout:
+    """Where one value for each token lies in a shard's file: the tokens themselves, or their loss mask."""
 
     file_size: int
     """Bytes."""
     dtype: np.dtype[Any]
     token_count: int
-    document_count: int | None
-    """None where the file does not say."""
     sha256: str
     """As the attribute says; empty where there is none."""
-    documents_sha256: str
     digest_offset: int
     """Byte offset of the 64 hex digits of `sha256` in the file; 0 where they cannot be found."""
     first: NDArray[np.uint64]
@@ -48,14 +45,25 @@ class ShardLayout:
     """Byte offset of each extent, shape (n,)."""
     chunk_size: int
     """Tokens a chunk; where the file has no chunks, a nominal size."""
-    compression: str
-    """`none`, `gzip:4`, `zstd:3`, or the names of whatever other filters the data set has."""
     first_crc: int
-    """crc32 of the token bytes of the first chunk, and ..."""
+    """crc32 of the bytes of the first chunk, and ..."""
     last_crc: int
     """... of the last; 0 for an empty shard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ShardLayout(DataLayout):
+    """Where the tokens of one shard lie in its file, and what else it says of them."""
+
+    document_count: int | None
+    """None where the file does not say."""
+    documents_sha256: str
+    compression: str
+    """`none`, `gzip:4`, `zstd:3`, or the names of whatever other filters the data set has."""
     attributes: dict[str, int | str]
     """The other attributes that Headrace gives the token data set, as far as they are there."""
+    loss_mask: DataLayout | None = None
+    """None where it has none."""
 
 
 def inspect_shard(path: Path, *, dataset_name: str = DATASET) -> ShardLayout:
@@ -79,33 +87,52 @@ def inspect_shard(path: Path, *, dataset_name: str = DATASET) -> ShardLayout:
         if sha256 == GROWING.decode():
             raise GrowingShardError(f"{path}: its sha256 is all zeros: its writer never closed it; rebuild the shard")
         documents = attributes.pop("document_count", None)
-        first, offset = _extents(file, dataset, token_count)
-        chunk_size = int(dataset.chunks[0]) if dataset.chunks else _NOMINAL_CHUNK
-        crcs = _end_crcs(path, file, dataset, token_count, chunk_size)
-        compression = filters_of(dataset)
-        dtype = dataset.dtype
-        file_size = path.stat().st_size
-        digest_offset = _find(path, sha256.encode()) if is_sha256(sha256) else 0
+        mask_sha256 = str(attributes.pop(f"{LOSS_MASK}_sha256", ""))
+        mask: DataLayout | None = None
+        if mask_sha256:
+            mask = DataLayout(**_layout(path, file, _mask_dataset(path, file, token_count), token_count, mask_sha256))
+        return ShardLayout(
+            **_layout(path, file, dataset, token_count, sha256),
+            document_count=None if documents is None else int(documents),
+            documents_sha256=str(attributes.pop("documents_sha256", "")),
+            compression=filters_of(dataset),
+            attributes=attributes,
+            loss_mask=mask,
+        )
+
+
+def _layout(path: Path, file: Any, dataset: Any, token_count: int, sha256: str) -> dict[str, Any]:
+    """The fields of a `DataLayout`."""
+    first, offset = _extents(file, dataset, token_count)
+    chunk_size = int(dataset.chunks[0]) if dataset.chunks else _NOMINAL_CHUNK
+    crcs = _end_crcs(path, file, dataset, token_count, chunk_size)
+    dtype = dataset.dtype
+    file_size = path.stat().st_size
     stops = np.append(first[1:], np.uint64(token_count))[: len(first)]
     ends = offset + (stops - first) * np.uint64(dtype.itemsize)
     if len(ends) and int(ends.max()) > file_size:
         raise CorruptShardError(f"{path}: is truncated: its chunks lie beyond its {file_size} bytes")
-    return ShardLayout(
-        file_size=file_size,
-        dtype=dtype,
-        token_count=token_count,
-        document_count=None if documents is None else int(documents),
-        sha256=sha256,
-        documents_sha256=str(attributes.pop("documents_sha256", "")),
-        digest_offset=digest_offset,
-        first=first,
-        offset=offset,
-        chunk_size=chunk_size,
-        compression=compression,
-        first_crc=crcs[0],
-        last_crc=crcs[1],
-        attributes=attributes,
-    )
+    return {
+        "file_size": file_size,
+        "dtype": dtype,
+        "token_count": token_count,
+        "sha256": sha256,
+        "digest_offset": _find(path, sha256.encode()) if is_sha256(sha256) else 0,
+        "first": first,
+        "offset": offset,
+        "chunk_size": chunk_size,
+        "first_crc": crcs[0],
+        "last_crc": crcs[1],
+    }
+
+
+def _mask_dataset(path: Path, file: Any, token_count: int) -> Any:
+    dataset = file.get(LOSS_MASK)
+    if not isinstance(dataset, h5py.Dataset) or dataset.dtype != np.uint8 or dataset.ndim != 1:
+        raise CorruptShardError(f"{path}: has a {LOSS_MASK}_sha256, but no data set {LOSS_MASK!r} of uint8")
+    if dataset.shape[0] < token_count:
+        raise CorruptShardError(f"{path}: token_count {token_count} against a {LOSS_MASK} of {dataset.shape[0]} values")
+    return dataset
 
 
 def _token_dataset(path: Path, file: Any, name: str) -> Any:
@@ -201,7 +228,7 @@ def _end_crcs(path: Path, file: Any, dataset: Any, token_count: int, chunk_size:
     if token_count == 0:
         return 0, 0
     last = (token_count - 1) // chunk_size
-    stored = file.get("chunks/crc32")
+    stored = file.get(crc_name(dataset.name.removeprefix("/")))
     if isinstance(stored, h5py.Dataset) and stored.shape == (last + 1,) and stored.dtype == np.uint32:
         return int(stored[0]), int(stored[last])
     require_filters(path, dataset)

@@ -22,8 +22,10 @@ __all__ = [
     "ALIGNMENT",
     "FORMAT_VERSION",
     "GROWING",
+    "LOSS_MASK",
     "Column",
     "ShardFile",
+    "crc_name",
     "create_attributes",
     "create_columns",
     "create_file",
@@ -31,6 +33,8 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 2
+LOSS_MASK = "loss_mask"
+"""The data set that is there where documents say which of their tokens count in the loss: 1 for those that do, else 0."""
 ALIGNMENT = 4096
 """Byte alignment of every object of a page or more, so that chunks can be mapped and read directly."""
 GROWING = b"0" * 64
@@ -109,6 +113,10 @@ class ShardFile:
     ids: Column | None = None
     text_hashes: Column | None = None
     """Where the hash of each document's text is stored."""
+    loss_mask: Column | None = None
+    """Where each token says whether it counts in the loss, likewise ..."""
+    loss_mask_crc32: Column | None = None
+    loss_mask_sha256: Scalar | None = None
 
 
 def create_shard_file(
@@ -124,6 +132,7 @@ def create_shard_file(
     source_files: Sequence[str],
     document_ids: bool = False,
     text_hashes: bool = False,
+    loss_mask: bool = False,
 ) -> ShardFile:
     """Create the file at `path`, which must not exist, with all its objects, and put it into SWMR mode.
 
@@ -137,7 +146,13 @@ def create_shard_file(
         create_attributes(
             file, tokens, boundary_token_id=boundary_token_id, vocab_size=vocab_size, tokenizer_sha256=tokenizer_sha256
         )
-        columns = create_columns(file, source_files, document_ids=document_ids, text_hashes=text_hashes)
+        mask: h5py.Dataset | None = None
+        if loss_mask:
+            mask = file.create_dataset(LOSS_MASK, (0,), "u1", maxshape=(None,), chunks=(chunk_size,), **options)
+            file.create_attribute(tokens, f"{LOSS_MASK}_sha256", np.bytes_(GROWING))
+        columns = create_columns(
+            file, source_files, document_ids=document_ids, text_hashes=text_hashes, loss_mask=loss_mask
+        )
         file.start()
         shard = ShardFile(
             file=file,
@@ -148,6 +163,8 @@ def create_shard_file(
             document_count=Scalar(tokens, "document_count"),
             sha256=Scalar(tokens, "sha256"),
             documents_sha256=Scalar(tokens, "documents_sha256"),
+            loss_mask=None if mask is None else Column(mask, whole_chunks=not options),
+            loss_mask_sha256=None if mask is None else Scalar(tokens, f"{LOSS_MASK}_sha256"),
         )
         file.flush()
     except BaseException:
@@ -197,8 +214,9 @@ def create_columns(
     crc_fill: int = 0,
     document_ids: bool = False,
     text_hashes: bool = False,
+    loss_mask: bool = False,
 ) -> dict[str, Column]:
-    """Create the document columns and the table of checksums, all empty.
+    """Create the document columns and the tables of checksums, all empty.
 
     Args:
         file: a new shard.
@@ -206,6 +224,7 @@ def create_columns(
         crc_fill: the checksum of chunks that none is written for.
         document_ids: whether each document has an id.
         text_hashes: whether the hash of each document's text is stored.
+        loss_mask: whether there is a mask, whose chunks have checksums of their own.
 
     Returns:
         The columns by their names in `ShardFile`.
@@ -221,11 +240,16 @@ def create_columns(
     crc32 = file.create_dataset(
         "chunks/crc32", (0,), "<u4", maxshape=(None,), chunks=(CRC_CHUNK,), fillvalue=crc_fill or None
     )
+    mask: dict[str, Column] = {}
+    if loss_mask:
+        checksums = file.create_dataset(crc_name(LOSS_MASK), (0,), "<u4", maxshape=(None,), chunks=(CRC_CHUNK,))
+        mask["loss_mask_crc32"] = Column(checksums)
     ids = {"id_ends": column("id_end", "<u8"), "ids": column("id", "u1", ID_CHUNK)} if document_ids else {}
     hashes = {"text_hashes": column("text_hash", f"V{HASH_BYTES}")} if text_hashes else {}
     return (
         ids
         | hashes
+        | mask
         | {
             "ends": column("end", "<u8"),
             "rows": column("source_row", "<u8"),
@@ -234,6 +258,11 @@ def create_columns(
             "crc32": Column(crc32),
         }
     )
+
+
+def crc_name(dataset: str) -> str:
+    """Name of the data set that holds the checksums of the chunks of another one."""
+    return f"chunks/{LOSS_MASK}_crc32" if dataset == LOSS_MASK else "chunks/crc32"
 
 
 def _file_table(source_files: Sequence[str]) -> NDArray[np.bytes_]:

@@ -17,7 +17,7 @@ from headrace.errors import TokenIdError, WriterError
 from headrace.manifest import ShardEntry, dtype_name_for, is_sha256
 from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder, start_writeback
 from headrace.storage.compression import parse_compression
-from headrace.storage.hdf5_layout import Column, ShardFile, create_shard_file
+from headrace.storage.hdf5_layout import LOSS_MASK, Column, ShardFile, create_shard_file
 from headrace.storage.hdf5_open import system_failure
 from headrace.storage.incoming import (
     HASH_BYTES,
@@ -26,6 +26,7 @@ from headrace.storage.incoming import (
     OriginsDigest,
     PendingDocuments,
     checked_ends,
+    checked_mask,
     checked_tokens,
 )
 
@@ -35,7 +36,8 @@ _MAX_CHUNK_BYTES = (1 << 32) - 1
 """HDF5 before version 2 allows no larger chunk."""
 _WRITEBACK_BYTES = 1 << 24
 """After so many more bytes, they begin to go to the disk."""
-_TAKEN_NAMES = {"", ".", "documents", "chunks"}
+_TAKEN_NAMES = {"", ".", "documents", "chunks", LOSS_MASK}
+_NO_MASK = np.empty(0, dtype=np.uint8)
 
 
 class HDF5ShardWriter:
@@ -62,6 +64,7 @@ class HDF5ShardWriter:
         flush_chunks: chunks that are buffered, written and flushed at once, at least 1.
         document_ids: whether each document has an id, beside its source.
         text_hashes: whether the hash of each document's text is stored, likewise.
+        loss_mask: whether it is kept of each token whether it counts in the loss: each call of `add_documents` then gives it.
 
     Raises:
         WriterError: (a ValueError) for arguments or calls that would lose or blur documents.
@@ -84,9 +87,12 @@ class HDF5ShardWriter:
         flush_chunks: int = 1,
         document_ids: bool = False,
         text_hashes: bool = False,
+        loss_mask: bool = False,
     ) -> None:
         if dataset_name in _TAKEN_NAMES or "/" in dataset_name or "\0" in dataset_name:
-            raise WriterError(f"dataset_name {dataset_name!r}: wanted a plain name other than 'documents' and 'chunks'")
+            raise WriterError(
+                f"dataset_name {dataset_name!r}: wanted a plain name other than 'documents', 'chunks' and 'loss_mask'"
+            )
         if tokenizer_sha256 and not is_sha256(tokenizer_sha256):
             raise WriterError(f"tokenizer_sha256 is 64 lower-case hex digits or empty, not {tokenizer_sha256[:80]!r}")
         vocab_size, boundary_token_id = operator.index(vocab_size), operator.index(boundary_token_id)
@@ -109,11 +115,13 @@ class HDF5ShardWriter:
         if text_hashes and not source_files:
             raise WriterError("hashes of texts are kept beside sources: text_hashes asks for source_files")
         self.text_hashes = text_hashes
+        self.loss_mask = loss_mask
         self.compression = parse_compression(compression)
 
         self._shard: ShardFile | None = None
         self._entered = self._whole = False
         self._buffer = np.empty(flush_chunks * chunk_size, dtype=self.dtype)
+        self._mask_buffer = np.empty(len(self._buffer) if loss_mask else 0, dtype=np.uint8)
         self._buffered = 0
         self._tokens = 0
         self._documents = 0
@@ -125,6 +133,7 @@ class HDF5ShardWriter:
         self._sha256 = hashlib.sha256()
         self._ends_sha256 = hashlib.sha256()
         self._origins_sha256 = OriginsDigest()
+        self._mask_sha256 = hashlib.sha256()
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -144,6 +153,7 @@ class HDF5ShardWriter:
             source_files=self.source_files,
             document_ids=self.document_ids,
             text_hashes=self.text_hashes,
+            loss_mask=self.loss_mask,
         )
         self._entered = True
         try:
@@ -175,13 +185,15 @@ class HDF5ShardWriter:
         shard = self._writing()
         self._end_document()
         if self._buffered:
-            self._write_tokens(self._buffer[: self._buffered])
+            self._write_tokens(self._buffer[: self._buffered], self._mask_buffer[: self._buffered])
         self._write_rows(self._tokens + 1)
         shard.file.flush()
         shard.token_count.set(self._tokens)
         shard.document_count.set(self._documents)
         shard.sha256.set(self._sha256.hexdigest().encode())
         shard.documents_sha256.set(self._ends_sha256.hexdigest().encode())
+        if shard.loss_mask_sha256 is not None:
+            shard.loss_mask_sha256.set(self._mask_sha256.hexdigest().encode())
         shard.file.flush()
         shard.file.close()
         self._shard = None
@@ -229,6 +241,7 @@ class HDF5ShardWriter:
             sha256=self._sha256.hexdigest(),
             documents_sha256=self._ends_sha256.hexdigest(),
             sources_sha256=self._origins_sha256.hex(self.source_files) if self.source_files else "",
+            loss_mask_sha256=self._mask_sha256.hexdigest() if self.loss_mask else "",
         )
 
     @property
@@ -238,8 +251,8 @@ class HDF5ShardWriter:
 
     @property
     def buffered_bytes(self) -> int:
-        """Size of the tokens that are not written yet."""
-        return self._buffered * self.dtype.itemsize
+        """Size of the tokens that are not written yet, and of their mask."""
+        return self._buffered * (self.dtype.itemsize + self.loss_mask)
 
     @property
     def document_count(self) -> int:
@@ -257,9 +270,11 @@ class HDF5ShardWriter:
         self._writing()
         if self.source_files:
             raise WriterError(f"{self.path}: this writer has source files: use add_documents, which takes the origins")
+        if self.loss_mask:
+            raise WriterError(f"{self.path}: this writer keeps a loss mask: use add_documents, which takes it")
         self._end_document()
         tokens = checked_tokens(ids, self.dtype, self.vocab_size, path=self.path, document=self._documents)
-        self._append(tokens)
+        self._append(tokens, _NO_MASK)
         self._open_document = len(tokens)
 
     def add_boundary(self) -> None:
@@ -267,7 +282,7 @@ class HDF5ShardWriter:
         self._writing()
         if self._open_document is None:
             raise WriterError(f"{self.path}: a boundary ends a document, and none is open (document {self._documents})")
-        self._append(np.array([self.boundary_token_id], dtype=self.dtype))
+        self._append(np.array([self.boundary_token_id], dtype=self.dtype), _NO_MASK)
         self._open_document += 1
         self._end_document()
 
@@ -291,6 +306,7 @@ class HDF5ShardWriter:
         files: NDArray[Any] | None = None,
         ids: Sequence[bytes] = (),
         hashes: NDArray[np.uint8] = NO_HASHES,
+        loss_mask: NDArray[Any] | None = None,
         checked: bool = False,
     ) -> None:
         """Append whole documents, boundaries included.
@@ -304,6 +320,8 @@ class HDF5ShardWriter:
             ids: of the documents, UTF-8, d of them; given iff the writer has `document_ids`.
             hashes: the first 16 bytes of the SHA-256 of each document's text, shape (d, 16); given iff the writer has
                 `text_hashes`.
+            loss_mask: 1 for each token that counts as a target in the loss, else 0, shape (n,); given iff the writer has
+                `loss_mask`. What is read back by `Corpus.loss_mask` can be given as it is.
             checked: the tokens have this writer's dtype, and are known to be below `vocab_size`: not looked at again.
         """
         self._writing()
@@ -315,9 +333,16 @@ class HDF5ShardWriter:
         origins = self._origins(len(stops), rows, offsets, files)
         if origins is not None:
             origins.ids, origins.hashes = tuple(ids), hashes.copy()
+        mask = self._checked_mask(loss_mask, len(tokens))
         if len(stops):
             self._end_at(stops + np.uint64(self._tokens), origins)
-            self._append(tokens)
+            self._append(tokens, mask)
+
+    def _checked_mask(self, mask: NDArray[Any] | None, count: int) -> NDArray[np.uint8]:
+        if (mask is not None) != self.loss_mask:
+            wanted = "a loss mask with each document" if self.loss_mask else "no loss mask, for it was made without"
+            raise WriterError(f"{self.path}: this writer takes {wanted}")
+        return _NO_MASK if mask is None else checked_mask(mask, count, path=self.path)
 
     def _check_extras(self, count: int, ids: Sequence[bytes], hashes: NDArray[np.uint8]) -> None:
         if len(ids) != (count if self.document_ids else 0):
@@ -353,32 +378,40 @@ class HDF5ShardWriter:
         self._pending.add(ends, origins)
         self._documents += len(ends)
 
-    def _append(self, tokens: NDArray[Any]) -> None:
+    def _append(self, tokens: NDArray[Any], mask: NDArray[np.uint8]) -> None:
         at, size = 0, len(self._buffer)
         self._tokens += len(tokens)
         while len(tokens) - at >= size - self._buffered:
             if self._buffered == 0:
-                full = tokens[at : at + size]  # needs no copy
+                full, full_mask = tokens[at : at + size], mask[at : at + size]  # needs no copy
             else:
-                self._buffer[self._buffered :] = tokens[at : at + size - self._buffered]
-                full = self._buffer
+                stop = at + size - self._buffered
+                self._buffer[self._buffered :] = tokens[at:stop]
+                self._mask_buffer[self._buffered :] = mask[at:stop]
+                full, full_mask = self._buffer, self._mask_buffer
             at += size - self._buffered
             self._buffered = 0
             with self._abandoning():
-                self._write_tokens(full)
+                self._write_tokens(full, full_mask)
                 self._flush()
-        rest = len(tokens) - at
-        self._buffer[self._buffered : self._buffered + rest] = tokens[at:]
-        self._buffered += rest
+        rest = slice(self._buffered, self._buffered + len(tokens) - at)
+        self._buffer[rest] = tokens[at:]
+        self._mask_buffer[rest] = mask[at:]
+        self._buffered = rest.stop
 
-    def _write_tokens(self, tokens: NDArray[Any]) -> None:
-        """Write chunks, all but the last of them full."""
+    def _write_tokens(self, tokens: NDArray[Any], mask: NDArray[np.uint8]) -> None:
+        """Write chunks, all but the last of them full, and the mask of their tokens."""
         shard = self._writing()
-        tokens = np.ascontiguousarray(tokens)
-        shard.tokens.append(tokens)
-        chunks = (tokens[start : start + self.chunk_size] for start in range(0, len(tokens), self.chunk_size))
-        shard.crc32.append(np.array([crc32(chunk.data) for chunk in chunks], dtype="<u4"))
-        self._sha256.update(tokens.data)
+        self._write_chunks(tokens, shard.tokens, shard.crc32, self._sha256)
+        if shard.loss_mask is not None and shard.loss_mask_crc32 is not None:
+            self._write_chunks(mask, shard.loss_mask, shard.loss_mask_crc32, self._mask_sha256)
+
+    def _write_chunks(self, values: NDArray[Any], column: Column, checksums: Column, digest: Any) -> None:  # of hashlib
+        values = np.ascontiguousarray(values)
+        column.append(values)
+        chunks = (values[start : start + self.chunk_size] for start in range(0, len(values), self.chunk_size))
+        checksums.append(np.array([crc32(chunk.data) for chunk in chunks], dtype="<u4"))
+        digest.update(values.data)
 
     def _flush(self) -> None:
         """Make what was written visible: tokens and documents first, then the attributes that count them."""

@@ -10,7 +10,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from headrace.errors import TokenIdError, WriterError
 
-__all__ = ["HASH_BYTES", "NO_HASHES", "Origins", "OriginsDigest", "PendingDocuments", "checked_ends", "checked_tokens"]
+__all__ = [
+    "HASH_BYTES",
+    "NO_HASHES",
+    "Origins",
+    "OriginsDigest",
+    "PendingDocuments",
+    "checked_ends",
+    "checked_mask",
+    "checked_tokens",
+]
 
 HASH_BYTES = 16
 """Of a text's SHA-256, kept to tell equal texts."""
@@ -58,6 +67,22 @@ def checked_ends(ends: ArrayLike, token_count: int, *, path: Path) -> NDArray[np
     if len(stops) == 0 or stops[0] == 0 or int(stops[-1]) != token_count or bool((stops[1:] <= stops[:-1]).any()):
         raise WriterError(f"{path}: document ends must increase from above 0 to {token_count}")
     return stops
+
+
+def checked_mask(mask: ArrayLike, token_count: int, *, path: Path) -> NDArray[np.uint8]:
+    """A loss mask as uint8, shape (token_count,): 1 for each token that counts, else 0.
+
+    Raises:
+        WriterError: of another shape, or other values than 0 and 1.
+    """
+    values = np.asarray(mask)
+    if values.shape != (token_count,) or values.dtype.kind not in "bui":
+        raise WriterError(
+            f"{path}: a loss mask is {token_count} integers or booleans, one a token, not {values.dtype} {values.shape}"
+        )
+    if values.size and (int(values.max()) > 1 or int(values.min()) < 0):
+        raise WriterError(f"{path}: a loss mask holds 0 and 1 alone, found {int(values.max())} and {int(values.min())}")
+    return values.astype(np.uint8, copy=False)
 
 
 def _unsigned(name: str, values: ArrayLike, dtype: type[np.uint64 | np.uint32], path: Path) -> NDArray[Any]:

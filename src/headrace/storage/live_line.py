@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import is_
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,16 @@ from headrace.errors import CorruptShardError, ManifestError, MissingShardError
 from headrace.in_progress import JOURNAL, Building, Finished, Key, OpenShard, file_mark, read_finished
 from headrace.manifest import NO_HASH, Manifest, ShardEntry
 from headrace.storage.extents import ExtentTable, ShardExtents
-from headrace.storage.hdf5_corpus import checked_layout, extents_of, make_files, open_line
+from headrace.storage.hdf5_corpus import (
+    checked_layout,
+    extents_of,
+    library_reader,
+    make_files,
+    make_mask_files,
+    mask_reader,
+    open_line,
+    open_mask_line,
+)
 from headrace.storage.loose import entry_of
 from headrace.storage.shard_files import DocumentReader, Io, RangeReader, ShardFiles
 from headrace.storage.token_line import TokenLine
@@ -40,6 +49,8 @@ class LiveLine:
     """As it would be if the build ended here. A shard that is being written has a `sha256` of zeros; it is the last."""
     documents: Mapping[int, DocumentReader]
     """What reads the document index of some shards, by the shard's number."""
+    loss_mask: TokenLine | None = None
+    """Where the build keeps one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +65,9 @@ class _Part:
     held: "HeldShard | _MovingShard | None" = None
     """... what finds it even then, ..."""
     reader: RangeReader | None = None
-    """... and what reads it, if it is compressed."""
+    """... and what reads it, if it is compressed, ..."""
+    mask_reader: RangeReader | None = None
+    """... and its loss mask."""
 
 
 class _MovingShard:
@@ -91,6 +104,7 @@ class _Last:
     parts: Sequence[_Part]
     growing: "GrowingShard | None"
     files: ShardFiles
+    mask_files: ShardFiles | None
     live: LiveLine
 
 
@@ -165,7 +179,10 @@ class LiveLineMaker:
         if self._base is None or self._base[0].fingerprint.hex != building.base:
             manifest = read_version(self._index, building.base)
             line, entries = open_line(self._index, manifest, io=self._io, verify=False)
-            extents = line.table.parts()
+            extents: Sequence[ShardExtents] = line.table.parts()
+            if manifest.has_loss_mask:
+                masks = open_mask_line(self._index, manifest, io=self._io, verify=False).table.parts()
+                extents = [replace(part, loss_mask=mask) for part, mask in zip(extents, masks, strict=True)]
             self._base = manifest, [_Part(*pair) for pair in zip(entries, extents, strict=True)]
         return self._base[1]
 
@@ -200,7 +217,6 @@ class LiveLineMaker:
         """A finished shard of a source shard that is not."""
         from headrace.storage.growing import HeldShard  # noqa: PLC0415  # imports h5py
         from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # likewise
-        from headrace.storage.hdf5_reader import LibraryReader  # noqa: PLC0415  # likewise
 
         mark = file_mark(path)
         part = self._parts.get(path.stem)
@@ -210,9 +226,11 @@ class LiveLineMaker:
             if sum(part.mark is not None for part in self._parts.values()) < _MOST_HELD:
                 part = replace(part, held=HeldShard(path))
                 if layout.token_count and not len(layout.first):
-                    reader = LibraryReader(path)
-                    reader.read(0, 1)  # it opens the file, while that has its name
-                    part = replace(part, reader=reader)
+                    readers = [library_reader(path), mask_reader(path) if layout.loss_mask else None]
+                    for reader in readers:
+                        if reader is not None:
+                            reader.read(0, 1)  # it opens the file, while that has its name
+                    part = replace(part, reader=readers[0], mask_reader=readers[1])
             self._parts[path.stem] = part
         return part
 
@@ -246,19 +264,29 @@ class LiveLineMaker:
         if same and last is not None and last.live.line.token_count == table.token_count:
             return last.live
         held = {number: part.held for number, part in enumerate(parts) if part.held is not None}
-        readers = {number: part.reader for number, part in enumerate(parts) if part.reader is not None}
         documents: dict[int, DocumentReader] = {**held}
         if growing is not None:
-            readers[len(parts)] = documents[len(parts)] = growing
+            documents[len(parts)] = growing
+        masks = ExtentTable.build_masks(extents)
         if same and last is not None:
-            files = last.files
+            files, mask_files = last.files, last.mask_files
         else:
+            how: Any = {"io": self._io, "verify": self._verify, "held": held}
             dtype = np.dtype(building.dtype).newbyteorder("<")
-            files = make_files(table, entries, dtype, io=self._io, verify=self._verify, held=held, readers=readers)
+            readers = _readers([*(part.reader for part in parts), growing and growing.tokens])
+            files = make_files(table, entries, dtype, **how, readers=readers)
+            readers = _readers([*(part.mask_reader for part in parts), growing and growing.loss_mask])
+            mask_files = None if masks is None else make_mask_files(masks, entries, **how, readers=readers)
         manifest = _manifest(building, self._base and self._base[0], entries)
-        live = LiveLine(TokenLine(files, table), manifest, documents)
-        self._last = _Last(parts, growing, files, live)
+        mask = None if mask_files is None else TokenLine(mask_files, masks)
+        live = LiveLine(TokenLine(files, table), manifest, documents, mask)
+        self._last = _Last(parts, growing, files, mask_files, live)
         return live
+
+
+def _readers(found: Sequence[RangeReader | None]) -> dict[int, RangeReader]:
+    """Those that are there, by the number of their shard."""
+    return {number: reader for number, reader in enumerate(found) if reader is not None}
 
 
 def _are(some: Sequence[_Part], others: Sequence[_Part]) -> bool:
@@ -274,6 +302,7 @@ def _growing_entry(shard: "GrowingShard", row_base: int) -> ShardEntry:
         document_count=shard.document_count,
         sha256=NO_HASH,
         documents_sha256=NO_HASH,
+        loss_mask_sha256=NO_HASH if shard.loss_mask else "",
         row_base=row_base,
     )
 
@@ -281,7 +310,7 @@ def _growing_entry(shard: "GrowingShard", row_base: int) -> ShardEntry:
 def _growing_extents(shard: "GrowingShard", chunk_size: int) -> ShardExtents:
     """Not flat: its file cannot be mapped, for it may be cut at any moment."""
     nothing = np.empty(0, np.uint64)
-    return ShardExtents(
+    extents = ShardExtents(
         token_count=shard.token_count,
         file_size=0,
         digest_offset=0,
@@ -291,6 +320,7 @@ def _growing_extents(shard: "GrowingShard", chunk_size: int) -> ShardExtents:
         first=nothing,
         offset=nothing,
     )
+    return replace(extents, loss_mask=extents) if shard.loss_mask else extents
 
 
 def _manifest(building: Building, base: Manifest | None, entries: Sequence[ShardEntry]) -> Manifest:

@@ -1,7 +1,7 @@
 """Shards without a `shards.json`: what the files say of themselves."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from headrace.manifest import MAX_UINT16_VOCAB, Fingerprint, Manifest, ShardEntry
 from headrace.storage.extents import ExtentTable
-from headrace.storage.hdf5_corpus import extents_of, make_line
+from headrace.storage.hdf5_corpus import extents_of, make_line, make_mask_files
 from headrace.storage.token_line import Io, TokenLine
 
 if TYPE_CHECKING:
     from headrace.storage.hdf5_inspect import ShardLayout
 
-__all__ = ["entry_of", "entry_of_file", "line_of", "made_up_manifest", "stat_fingerprint"]
+__all__ = ["entry_of", "entry_of_file", "line_of", "made_up_manifest", "mask_opener", "stat_fingerprint"]
 
 
 def entry_of_file(path: Path) -> ShardEntry:
@@ -34,6 +34,7 @@ def entry_of(path: Path, layout: "ShardLayout") -> ShardEntry:
         document_count=layout.document_count or 0,
         sha256=layout.sha256,
         documents_sha256=layout.documents_sha256,
+        loss_mask_sha256=layout.loss_mask.sha256 if layout.loss_mask else "",
     )
 
 
@@ -41,6 +42,16 @@ def line_of(layouts: Sequence["ShardLayout"], entries: Sequence[ShardEntry], *, 
     """The token line of inspected files of one dtype, in the order given."""
     table = ExtentTable.build([extents_of(layout) for layout in layouts])
     return make_line(table, entries, layouts[0].dtype, io=io, verify=verify)
+
+
+def mask_opener(
+    layouts: Sequence["ShardLayout"], entries: Sequence[ShardEntry], *, io: Io, verify: bool
+) -> Callable[[], TokenLine] | None:
+    """Opens the line of the loss mask of inspected files, as `line_of` that of their tokens; None unless all have one."""
+    table = ExtentTable.build_masks([extents_of(layout) for layout in layouts])
+    if table is None:
+        return None
+    return lambda: TokenLine(make_mask_files(table, entries, io=io, verify=verify))
 
 
 def made_up_manifest(layouts: Sequence["ShardLayout"], entries: tuple[ShardEntry, ...]) -> Manifest:

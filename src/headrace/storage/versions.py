@@ -11,15 +11,15 @@ __all__ = ["VERSIONS", "extents_name", "read_version"]
 
 VERSIONS = Path(PRIVATE) / "versions"
 """In the corpus folder: `<fingerprint>.json`, the bytes of an earlier `shards.json` (whose paths stay relative to the
-corpus folder), and `<fingerprint>.extents.bin`."""
+corpus folder), `<fingerprint>.extents.bin`, and where there is a loss mask `<fingerprint>.loss_mask.bin`."""
 _VERSION = re.compile(r"[0-9a-f]{8,64}")
 _WHOLE = 64
 """Hex digits of a fingerprint."""
 
 
-def extents_name(fingerprint: str) -> Path:
-    """Where the extents of an earlier version lie, in the corpus folder."""
-    return VERSIONS / f"{fingerprint}.extents.bin"
+def extents_name(fingerprint: str, *, mask: bool = False) -> Path:
+    """Where the extents of an earlier version lie, or those of its loss mask, in the corpus folder."""
+    return VERSIONS / f"{fingerprint}.{'loss_mask' if mask else 'extents'}.bin"
 
 
 def read_version(index: Path, version: str) -> Manifest:

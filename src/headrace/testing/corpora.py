@@ -3,16 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headrace.manifest import INDEX_NAME, Manifest, ShardEntry, TokenizerRef, dtype_name_for
 from headrace.storage.atomic import write_bytes
-from headrace.storage.extents import ExtentTable, ShardExtents
-from headrace.storage.hdf5_corpus import SIDECAR, checked_layout, extents_of
+from headrace.storage.hdf5_corpus import checked_layout, extents_of, write_sidecars
 from headrace.storage.hdf5_writer import HDF5ShardWriter
+
+if TYPE_CHECKING:
+    from headrace.storage.extents import ShardExtents
 
 __all__ = ["line_of", "random_documents", "small_corpus"]
 
@@ -27,6 +29,7 @@ def small_corpus(
     tokenizer: TokenizerRef | None = None,
     sidecar: bool = True,
     compression: str = "none",
+    masks: Sequence[Sequence[ArrayLike]] | None = None,
 ) -> Path:
     """Write a corpus as a build leaves it: shards, `shards.json` and, if asked, the sidecar.
 
@@ -39,6 +42,7 @@ def small_corpus(
         tokenizer: what the manifest says of it.
         sidecar: write the extents.
         compression: of the tokens, as for `HDF5ShardWriter`.
+        masks: which tokens of each document count in the loss, the boundary included; None for no loss mask.
 
     Returns:
         The folder.
@@ -51,10 +55,11 @@ def small_corpus(
     options: Any = {"vocab_size": vocab_size, "boundary_token_id": boundary_token_id, "compression": compression}
     for number, documents in enumerate(shards):
         path = folder / f"{number:06d}-0000-0000.h5"
-        with HDF5ShardWriter(path, chunk_size, **options) as writer:
-            for document in documents:
-                writer.add_document(document)
-                writer.add_boundary()
+        with HDF5ShardWriter(path, chunk_size, **options, loss_mask=masks is not None) as writer:
+            for place, document in enumerate(documents):
+                tokens = np.append(np.asarray(document, np.int64), boundary_token_id)
+                mask = None if masks is None else np.asarray(masks[number][place])
+                writer.add_documents(tokens, np.array([len(tokens)]), loss_mask=mask)
         entry = writer.result(path.stem)
         extents.append(extents_of(checked_layout(path, entry)))
         entries.append(replace(entry, path=path.name, global_start=start))
@@ -68,8 +73,7 @@ def small_corpus(
         tokenizer=tokenizer,
     )
     if sidecar:
-        (folder / SIDECAR).parent.mkdir(exist_ok=True)
-        write_bytes(folder / SIDECAR, ExtentTable.build(extents).to_bytes(manifest.fingerprint.hex))
+        write_sidecars(folder, manifest.fingerprint.hex, extents)
     write_bytes(folder / INDEX_NAME, manifest.to_json())
     return folder
 

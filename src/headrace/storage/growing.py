@@ -52,12 +52,12 @@ class GrowingShard:
         self.document_count = 0
         """... how many they are."""
         self._file = _opened(path)
-        self.tokens = GrowingData(path, self._file.tokens, self._file.crc32)
+        self.tokens = GrowingData(path, self._file, self._file.tokens, self._file.crc32)
         """What reads its tokens; and ..."""
         self.loss_mask: GrowingData | None = None
         """... its loss mask, where there is one."""
         if self._file.loss_mask is not None:
-            self.loss_mask = GrowingData(path, *self._file.loss_mask)
+            self.loss_mask = GrowingData(path, self._file, *self._file.loss_mask)
         self.refresh()
 
     def refresh(self) -> None:
@@ -104,12 +104,14 @@ class GrowingData:
 
     Args:
         path: of the file.
+        file: that holds the data sets, which go when it is closed.
         dataset: the values.
         checksums: of its chunks.
     """
 
-    def __init__(self, path: Path, dataset: Any, checksums: Any) -> None:  # noqa: ANN401  # data sets
+    def __init__(self, path: Path, file: "_File", dataset: Any, checksums: Any) -> None:  # noqa: ANN401  # data sets
         self._path = path
+        self._file = file
         self._dataset = dataset
         self._stored = checksums
         self._size = int(dataset.chunks[0])

@@ -1,7 +1,7 @@
 """The orders of `headrace.sampling` in plain Python integers, and the maker of `orders.json`.
 
-Written from the rules in the docstrings of `permutation`, `philox` and `plan`, not from their code: nothing here
-imports headrace. Run `python tests/golden/make_orders.py` to write the file again; see PROVENANCE.md before you do.
+Written from the rules in the docstrings of `permutation`, `philox`, `local`, `phases` and `plan`, not from their code:
+nothing here imports headrace. Run `python tests/golden/make_orders.py` to write the file again; see PROVENANCE.md before you do.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import numpy as np
 
 GOLDEN = Path(__file__).parent / "orders.json"
 MASK = 2**64 - 1
-BLOCKS, RANDOM = 1, 2
+BLOCKS, RANDOM, PHASE, DOCUMENTS, LOCAL_TURN, LOCAL_PIECES, LOCAL_GROUPS = 1, 2, 3, 4, 5, 6, 7
 ROUNDS = 12
 
 PERMUTATION_LENGTHS = [1, 2, 3, 64, 1000, 2**32 + 15, 2**63 - 25, 2**63]
@@ -40,6 +40,57 @@ PLANS = [
     {"order": "blocks", "token_count": 2**63 - 1, "window": 1, "batch_size": 3, "seed": 5},
     {"order": "sequential", "token_count": 100, "window": 16, "batch_size": 4},
     {"order": "sequential", "token_count": 100, "window": 16, "batch_size": 4, "targets": "inside", "stride": 5},
+    {"order": "blocks", "token_count": 1000, "window": 16, "batch_size": 4, "seed": 0, "phase": True},
+    {
+        "order": "blocks",
+        "token_count": 2**40 + 1,
+        "window": 1024,
+        "batch_size": 6,
+        "seed": 2**64,
+        "targets": "inside",
+        "phase": True,
+    },
+    {
+        "order": "blocks",
+        "token_count": 1000,
+        "window": 4,
+        "batch_size": 8,
+        "seed": 3,
+        "shuffle": "local",
+        "piece_windows": 7,
+        "pieces_at_once": 5,
+    },
+    {"order": "blocks", "token_count": 2**40 + 1, "window": 1024, "batch_size": 6, "seed": 4, "shuffle": "local"},
+    {
+        "order": "blocks",
+        "token_count": 500,
+        "window": 4,
+        "batch_size": 8,
+        "seed": 3,
+        "shuffle": "local",
+        "piece_windows": 1000,
+        "pieces_at_once": 1,
+        "phase": True,
+    },
+    {"order": "documents", "token_count": 1000, "window": 16, "batch_size": 4, "seed": 0, "documents": 77},
+    {"order": "documents", "token_count": 2**62, "window": 16, "batch_size": 5, "seed": 9, "documents": 2**50 + 3},
+    {
+        "order": "documents",
+        "token_count": 1000,
+        "window": 16,
+        "batch_size": 4,
+        "seed": 0,
+        "documents": 77,
+        "shuffle": "local",
+        "piece_windows": 4,
+        "pieces_at_once": 3,
+    },
+    {"order": "documents", "token_count": 20, "window": 16, "batch_size": 4, "documents": 9, "shuffle": "none"},
+    {"order": "random", "token_count": 1000, "window": 16, "batch_size": 4, "seed": 0, "skipped": [[3, 9], [12, 13]]},
+    {"order": "blocks", "token_count": 1000, "window": 16, "batch_size": 4, "seed": 0, "skipped": [[0, 4], [70, 130]]},
+    {"order": "sequential", "token_count": 100, "window": 8, "batch_size": 4, "skipped": [[2, 5]]},
+    {"order": "random", "token_count": 1000, "window": 16, "batch_size": [[0, 4], [2, 6], [900, 3]], "seed": 0},
+    {"order": "blocks", "token_count": 300, "window": 8, "batch_size": [[0, 4], [3, 9]], "seed": 1, "phase": True},
 ]
 """Orders that are pinned, over 1-token windows, tiny and enormous corpora."""
 
@@ -98,27 +149,89 @@ def random_word(sample: int, key: Sequence[int]) -> int:
 
 def complete(plan: dict) -> dict:
     """Return the plan's fields with the defaults, and what follows from them: served, read, stride_used, windows."""
-    fields = {"seed": 0, "targets": "next", "stride": None, "corpus": "", **plan}
+    fields = {
+        "seed": 0,
+        "targets": "next",
+        "stride": None,
+        "corpus": "",
+        "shuffle": "global",
+        "piece_windows": 1024,
+        "pieces_at_once": 64,
+        "phase": False,
+        "documents": None,
+        "skipped": [],
+        **plan,
+    }
     served = fields["window"] if fields["targets"] == "next" else fields["window"] - 1
-    stride = 1 if fields["order"] == "random" else (fields["stride"] or served)
-    windows = 1 + (fields["token_count"] - (served + 1)) // stride
-    return {**fields, "served": served, "stride_used": stride, "windows": windows}
+    stride = 1 if fields["order"] in {"random", "documents"} else (fields["stride"] or served)
+    moved = stride - 1 if fields["phase"] else 0
+    windows = fields["documents"] or 1 + (fields["token_count"] - moved - (served + 1)) // stride
+    finite = fields["order"] == "sequential" or fields["shuffle"] == "none"
+    total = windows - sum(stop - first for first, stop in fields["skipped"]) if finite else None
+    return {**fields, "served": served, "stride_used": stride, "windows": windows, "total": total}
+
+
+def local(index: int, epoch: int, count: int, seed: int, piece: int, at_once: int) -> int:
+    """Return the unit at an index of an epoch that is shuffled within a few pieces."""
+    groups = max(1, count // (piece * at_once))
+    group = min(index // (piece * at_once), groups - 1)
+    first = group * piece * at_once
+    size = piece * at_once if group < groups - 1 else count - first
+    place = first + permute(index - first, size, key_words(seed, epoch * groups + group, LOCAL_GROUPS, ROUNDS))
+    full = count // piece
+    if place < full * piece:
+        number = permute(place // piece, full, key_words(seed, epoch, LOCAL_PIECES, ROUNDS))
+        place = number * piece + place % piece
+    turn = key_words(seed, epoch, LOCAL_TURN, 1)[0] * count >> 64
+    return (place + turn) % count
+
+
+def order_sample(full: dict, sample: int) -> int:
+    """Return which of the order's samples is served as number `sample`."""
+    if full["total"] is not None:
+        sample = min(sample, full["total"] - 1)
+    for first, stop in full["skipped"]:
+        if sample >= first:
+            sample += stop - first
+    return sample
 
 
 def start(plan: dict, sample: int) -> int:
-    """Return where the window of one sample begins."""
+    """Return where the window of one sample begins, or its document's number."""
     full = complete(plan)
+    sample = order_sample(full, sample)
+    seed, windows = full["seed"], full["windows"]
     if full["order"] == "random":
-        return random_word(sample, key_words(full["seed"], 0, RANDOM, 2)) * full["windows"] >> 64
-    if full["order"] == "sequential":
-        return min(sample, full["windows"] - 1) * full["stride_used"]
-    epoch, index = divmod(sample, full["windows"])
-    return permute(index, full["windows"], key_words(full["seed"], epoch, BLOCKS, ROUNDS)) * full["stride_used"]
+        return random_word(sample, key_words(seed, 0, RANDOM, 2)) * windows >> 64
+    if full["total"] is not None:
+        return sample * full["stride_used"]
+    epoch, index = divmod(sample, windows)
+    if full["shuffle"] == "local":
+        unit = local(index, epoch, windows, seed, full["piece_windows"], full["pieces_at_once"])
+    else:
+        stream = DOCUMENTS if full["order"] == "documents" else BLOCKS
+        unit = permute(index, windows, key_words(seed, epoch, stream, ROUNDS))
+    phase = key_words(seed, epoch, PHASE, 1)[0] * full["stride_used"] >> 64 if full["phase"] else 0
+    return phase + unit * full["stride_used"]
+
+
+def batch(plan: dict, step: int) -> range:
+    """Return the samples of a step."""
+    size = plan["batch_size"]
+    if isinstance(size, int):
+        return range(step * size, (step + 1) * size)
+    first = 0
+    for (begin, rows), later in zip(size, [*size[1:], None], strict=True):
+        if later is None or step < later[0]:
+            first += (step - begin) * rows
+            return range(first, first + rows)
+        first += (later[0] - begin) * rows
+    raise AssertionError(size)
 
 
 def starts(plan: dict, step: int) -> list[int]:
     """Return the starts of a whole batch."""
-    return [start(plan, step * plan["batch_size"] + row) for row in range(plan["batch_size"])]
+    return [start(plan, sample) for sample in batch(plan, step)]
 
 
 def fingerprint(plan: dict) -> str:
@@ -126,17 +239,24 @@ def fingerprint(plan: dict) -> str:
     full = complete(plan)
     fields = {name: full[name] for name in ("corpus", "order", "targets", "token_count", "window")}
     fields |= {"scheme": 1, "seed": hex(full["seed"]), "stride": full["stride_used"]}
+    if full["shuffle"] != "global":
+        fields["shuffle"] = full["shuffle"]
+    if full["shuffle"] == "local":
+        fields |= {name: full[name] for name in ("piece_windows", "pieces_at_once")}
+    fields |= {name: full[name] for name in ("phase", "documents", "skipped") if full[name]}
     return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def pinned_steps(plan: dict) -> list[int]:
     """Return the first steps, those around the ends of early epochs, and one far away."""
     full = complete(plan)
-    if full["order"] == "sequential":
-        return list(range(-(-full["windows"] // full["batch_size"])))
-    steps = {0, 1, 2, 10**9, 2**63 // full["batch_size"] - 1}
+    size = full["batch_size"] if isinstance(full["batch_size"], int) else max(rows for _, rows in full["batch_size"])
+    if full["total"] is not None:
+        return list(range(-(-full["total"] // size)))
+    last = (2**63 - sum(stop - first for first, stop in full["skipped"])) // size - 1
+    steps = {0, 1, 2, 10**9, last}
     if full["windows"] < 2**20:
-        steps |= {full["windows"] // full["batch_size"], 2 * full["windows"] // full["batch_size"]}
+        steps |= {full["windows"] // size, 2 * full["windows"] // size}
     return sorted(steps)
 
 

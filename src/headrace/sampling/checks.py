@@ -1,10 +1,11 @@
 """Turn whatever integer a caller passes into a Python int, or say what was wanted."""
 
 import operator
+from math import isqrt
 
 from headrace.errors import PlanError
 
-__all__ = ["POSITION_LIMIT", "checked_int"]
+__all__ = ["POSITION_LIMIT", "checked_int", "nearest_divisors"]
 
 POSITION_LIMIT = 2**63
 """Exclusive bound of token positions, counts and sample numbers: they are stored as int64."""
@@ -33,3 +34,11 @@ def checked_int(name: str, value: object, *, least: int, below: int | None = POS
     if below is not None and number >= below:
         raise PlanError(f"{name} must be below {below}, found {number}")
     return number
+
+
+def nearest_divisors(number: int, wanted: int) -> str:
+    """Return the divisor of `number` nearest to `wanted`, or both where two are equally near."""
+    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
+    divisors = sorted({*small, *(number // d for d in small)})
+    gap = min(abs(d - wanted) for d in divisors)
+    return " or ".join(str(d) for d in divisors if abs(d - wanted) == gap)

@@ -15,6 +15,16 @@ class Stream(IntEnum):
     """Round keys of the permutation of one epoch's windows."""
     RANDOM = 2
     """Philox key of random starts; its epoch is always 0."""
+    PHASE = 3
+    """The word that moves an epoch's block edges."""
+    DOCUMENTS = 4
+    """Round keys of the permutation of one epoch's documents."""
+    LOCAL_TURN = 5
+    """The word that moves an epoch's pieces of a local shuffle."""
+    LOCAL_PIECES = 6
+    """Round keys of the permutation of one epoch's pieces."""
+    LOCAL_GROUPS = 7
+    """Round keys within one group of pieces; its epoch counts the groups of all epochs."""
 
 
 def key_words(seed: int, epoch: int, stream: Stream, count: int) -> NDArray[np.uint64]:

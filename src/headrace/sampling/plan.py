@@ -1,40 +1,38 @@
 """Which token positions a step reads, as a pure function of the plan, the step and the rank."""
 
-import hashlib
-import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isqrt
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import PlanError
-from headrace.sampling.checks import POSITION_LIMIT, checked_int
-from headrace.sampling.keys import Stream, key_words
-from headrace.sampling.permutation import ROUNDS, permute
-from headrace.sampling.philox import KEY_WORDS, multiply_high, random_words
-from headrace.sampling.windows import Targets, WindowGrid, targets_per_window
+from headrace.sampling.checks import POSITION_LIMIT, checked_int, nearest_divisors
+from headrace.sampling.fields import Order
+from headrace.sampling.inverse import Places, random_samples_reading, windows_reading
+from headrace.sampling.phases import phases_of
+from headrace.sampling.steps import PlanSteps
+from headrace.sampling.uniform import random_starts, random_starts_of
+from headrace.sampling.windows import Targets, targets_per_window
 
 __all__ = ["Order", "Plan", "Targets"]
 
-Order = Literal["random", "blocks", "sequential"]
-
-SCHEME = 1
-"""Version of all orders together. Any change of an order is a change of this number, and of the golden values."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(PlanSteps):
     """An order over a line of tokens. It knows no file and remembers nothing between steps.
 
-    Sample s of the order is row `s % batch_size` of step `s // batch_size`. Batches may straddle epochs; none is short.
+    The order is a sequence of samples, one a row; `batch_size` cuts it into steps. With one batch size, sample s is row
+    `s % batch_size` of step `s // batch_size`. Batches may straddle epochs; none is short.
 
     - `random`: start s is uniform over `[0, token_count - read_length]`, inclusive; endless.
     - `blocks`: epoch e is samples `[e * windows, (e + 1) * windows)` and visits every window once, in an order of its
       own; endless.
     - `sequential`: every window once, from the front; finite, for evaluation. The last batch is filled up with repeats
       of the last window, which `valid` and `loss_mask` leave out.
+    - `documents`: as `blocks`, but what is visited is documents: each row begins with one and holds its first
+      `read_length` tokens. The plan knows them by their numbers alone; a loader looks up where they begin and end, and
+      pads the short ones.
 
     A plan is checked when it is made, hashable, picklable, and safe to share between threads.
 
@@ -42,106 +40,7 @@ class Plan:
         PlanError: a field is no integer or out of range, fields exclude each other, or the line is too short.
     """
 
-    order: Order
-    token_count: int
-    """Tokens of the corpus."""
-    window: int
-    """T: inputs of a row, in tokens."""
-    batch_size: int
-    """Rows of the global batch, over all ranks."""
-    seed: int = 0
-    """Any integer >= 0."""
-    targets: Targets = "next"
-    """`next`: row i of the targets is the inputs moved on by one. `inside`: the labels are the inputs themselves."""
-    stride: int | None = None
-    """Tokens from a window's start to the next one's. None serves each target once: T for `next`, T - 1 for `inside`.
-    A larger one loses targets, a smaller one repeats them (`sequential` then counts each the first time only)."""
-    corpus: str = ""
-    """Fingerprint of the corpus, hex; empty where it is not known."""
-
-    def __post_init__(self) -> None:
-        for name, value, allowed in (("order", self.order, Order), ("targets", self.targets, Targets)):
-            if value not in get_args(allowed):
-                raise PlanError(f"{name} must be one of {', '.join(get_args(allowed))}; found {value!r}")
-        least_window = 1 if self.targets == "next" else 2
-        for name, least in (("token_count", 0), ("window", least_window), ("batch_size", 1)):
-            object.__setattr__(self, name, checked_int(name, getattr(self, name), least=least))
-        object.__setattr__(self, "seed", checked_int("seed", self.seed, least=0, below=None))
-        if self.stride is not None:
-            if self.order == "random":
-                raise PlanError("a random plan has no stride: its starts are drawn one by one; leave stride out")
-            object.__setattr__(self, "stride", checked_int("stride", self.stride, least=1))
-        if self.token_count < self.read_length:
-            raise PlanError(
-                f"the corpus holds {self.token_count} tokens; a window of {self.window} with targets={self.targets!r} "
-                f"reads {self.read_length}. Take a smaller window or a larger corpus"
-            )
-
-    @property
-    def read_length(self) -> int:
-        """R: tokens that a row reads, `window + 1` for `next` and `window` for `inside`."""
-        return targets_per_window(self.window, self.targets) + 1
-
-    @property
-    def effective_stride(self) -> int:
-        """Tokens from a window's start to the next one's; 1 for a random plan."""
-        if self.order == "random":
-            return 1
-        return targets_per_window(self.window, self.targets) if self.stride is None else self.stride
-
-    @property
-    def windows(self) -> int:
-        """Windows of an epoch; for a random plan the number of different starts."""
-        return self._grid.windows
-
-    @property
-    def tail_tokens(self) -> int:
-        """Tokens after the last window: as many targets that no window serves. 0 for a random plan."""
-        return self._grid.tail_tokens
-
-    @property
-    def lost_targets(self) -> int:
-        """Targets between two windows that neither serves, in an epoch; the tail is not among them."""
-        return self._grid.lost_targets
-
-    @property
-    def repeated_targets(self) -> int:
-        """Targets served more than once in an epoch, once for each repeat; 0 for a random plan, which has no epoch."""
-        return 0 if self.order == "random" else self._grid.repeated_targets
-
-    @property
-    def steps(self) -> int | None:
-        """Steps of a sequential plan, the padded last one included; None for an endless one."""
-        return -(-self.windows // self.batch_size) if self.order == "sequential" else None
-
-    @property
-    def step_limit(self) -> int:
-        """Exclusive bound of step numbers: `steps`, or for an endless plan as many as have samples below 2**63."""
-        return POSITION_LIMIT // self.batch_size if self.steps is None else self.steps
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256, hex, of all that decides the sequence of samples.
-
-        The batch size is not in it: it cuts the sequence into steps and changes none of it.
-        """
-        fields = {
-            "scheme": SCHEME,
-            "order": self.order,
-            "token_count": self.token_count,
-            "window": self.window,
-            "targets": self.targets,
-            "stride": self.effective_stride,
-            "seed": hex(self.seed),
-            "corpus": self.corpus,
-        }
-        text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def epoch(self, step: int) -> int:
-        """Return the epoch of the step's first sample; always 0 for a random plan."""
-        first = self._checked_steps(step, 1) * self.batch_size
-        return first // self.windows if self.order == "blocks" else 0
+    # -- what a step reads ------------------------------------------------------------------------------------------
 
     def starts(self, step: int, rank: int = 0, world_size: int = 1) -> NDArray[np.int64]:
         """Return the token position at which each row of one step begins.
@@ -155,36 +54,27 @@ class Plan:
             int64 `(batch_size // world_size,)`.
 
         Raises:
-            PlanError: the step, rank or world size is not one of this plan.
+            PlanError: the step, rank or world size is not one of this plan, or it is a plan of documents.
         """
         return self.starts_many(step, 1, rank, world_size)[0]
 
     def starts_many(self, first_step: int, steps: int, rank: int = 0, world_size: int = 1) -> NDArray[np.int64]:
         """Return the starts of `steps` steps from `first_step` on, in one vectorised pass.
 
-        The cost and memory grow with the result alone, not with the step. Other arguments and errors as for `starts`.
+        The cost and memory grow with the result alone, not with the step. Other arguments and errors as for `starts`;
+        the steps have one batch size (see `steps_alike`).
 
         Returns:
             int64 `(steps, batch_size // world_size)`; row i is `starts(first_step + i)`.
         """
-        steps = checked_int("steps", steps, least=0)
-        first_step = self._checked_steps(first_step, steps)
-        first_row, rows = self._checked_rows(rank, world_size)
-        first = first_step * self.batch_size + first_row
-        if steps == 0:
-            return np.empty((0, rows), np.int64)
-        if self.order == "random":
-            key = key_words(self.seed, 0, Stream.RANDOM, KEY_WORDS)
-            words = random_words(key, first, runs=steps, count=rows, stride=self.batch_size)
-            return multiply_high(words, self.windows).astype(np.int64)
-        samples = np.uint64(first) + np.add.outer(
-            np.arange(steps, dtype=np.uint64) * np.uint64(self.batch_size), np.arange(rows, dtype=np.uint64)
-        )
-        if self.order == "sequential":
-            window = np.minimum(samples, np.uint64(self.windows - 1))
-        else:
-            window = self._shuffled(samples.reshape(-1)).reshape(samples.shape)
-        return (window * np.uint64(self.effective_stride)).astype(np.int64)
+        if self.order == "documents":
+            raise PlanError("a plan of documents does not know where they begin: take documents_many, or a Loader")
+        return self._numbers(first_step, steps, rank, world_size)
+
+    def documents_many(self, first_step: int, steps: int, rank: int = 0, world_size: int = 1) -> NDArray[np.int64]:
+        """Return the number of each row's document, of a plan of documents. All else as for `starts_many`."""
+        self._require_documents()
+        return self._numbers(first_step, steps, rank, world_size)
 
     def valid(self, step: int, rank: int = 0, world_size: int = 1) -> NDArray[np.bool_]:
         """Return which rows of a step are windows of their own, not the padding of a finite plan's last batch.
@@ -193,10 +83,8 @@ class Plan:
             bool `(batch_size // world_size,)`; all True for an endless plan. Arguments and errors as for `starts`.
         """
         step = self._checked_steps(step, 1)
-        first_row, rows = self._checked_rows(rank, world_size)
-        if self.order != "sequential":
-            return np.ones(rows, np.bool_)
-        return np.arange(rows) < self.windows - (step * self.batch_size + first_row)
+        first, rows = self._checked_rows(step, rank, world_size)
+        return np.arange(rows) < self._total - first if self.finite else np.ones(rows, np.bool_)
 
     def loss_mask(self, step: int, rank: int = 0, world_size: int = 1) -> NDArray[np.bool_] | None:
         """Return which predictions of a step count, so that a whole pass counts each served target exactly once.
@@ -204,57 +92,159 @@ class Plan:
         Returns:
             bool `(batch_size // world_size, window)`, about the token predicted at each input: False in padding rows,
             at targets that the window before has served already and, for `inside`, at the last input, whose next token
-            is not read. None for an endless plan: every target that is there counts. Arguments and errors as for
-            `starts`.
+            is not read. None for an endless plan: every target that is there counts. Of documents it knows no lengths:
+            their padding counts here. Arguments and errors as for `starts`.
         """
         valid = self.valid(step, rank, world_size)
-        if self.order != "sequential":
+        if not self.finite:
             return None
         served = targets_per_window(self.window, self.targets)
+        new = served if self.order == "documents" else min(served, self.effective_stride)
         mask = np.zeros((valid.size, self.window), np.bool_)
-        mask[:, max(0, served - self.effective_stride) : served] = valid[:, np.newaxis]
-        if step == 0 and rank == 0:
-            mask[0, :served] = True
+        mask[:, served - new : served] = valid[:, np.newaxis]
+        for row, gap in self._rows_after_gaps(step, rank, world_size):
+            mask[row, max(0, served - gap * self.effective_stride) : served] = valid[row]
         return mask
 
-    @property
-    def _grid(self) -> WindowGrid:
-        return WindowGrid(self.token_count, self.read_length, self.effective_stride)
+    # -- which steps read something ---------------------------------------------------------------------------------
 
-    def _shuffled(self, samples: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Map ascending sample numbers to window numbers, each under the key of its epoch."""
-        if self.windows == 1:
-            return np.zeros_like(samples)
-        epoch, index = np.divmod(samples, np.uint64(self.windows))
-        begins = np.flatnonzero(np.diff(epoch, prepend=epoch[0] + np.uint64(1)))
-        keys = np.stack([key_words(self.seed, int(e), Stream.BLOCKS, ROUNDS) for e in epoch[begins]], axis=1)
-        # One key a sample only where epochs meet: a small corpus has thousands of epochs in one call.
-        key = keys[:, 0] if begins.size == 1 else np.repeat(keys, np.diff(begins, append=samples.size), axis=1)
-        return permute(index, length=self.windows, key=key)
+    def steps_of(self, tokens: range, epochs: range | None = None, *, steps: range | None = None) -> Places:
+        """Find the rows whose windows read any of some tokens: which steps saw this document, or this damage?
 
-    def _checked_steps(self, first: int, count: int) -> int:
-        first = checked_int("step", first, least=0)
-        last = first + max(count, 1) - 1
-        if last >= self.step_limit:
-            raise PlanError(f"the plan has the steps 0 to {self.step_limit - 1}, found step {last}")
-        return first
+        The order of blocks is inverted, which costs as much as is found; of a random plan, each row of `steps` is looked
+        at, some thirty million a second.
 
-    def _checked_rows(self, rank: int, world_size: int) -> tuple[int, int]:
-        """Return the first row of the rank's part of a batch, and how many rows it has."""
+        Args:
+            tokens: positions in the corpus, without gaps.
+            epochs: those to look into. A finite plan has one.
+            steps: those to look into. An endless plan needs epochs or steps, a random one steps.
+
+        Returns:
+            Every such row, but those that fill up a finite plan's last batch.
+
+        Raises:
+            PlanError: no such tokens, epochs or steps, or a plan of documents: `Loader.steps_of` knows their tokens.
+        """
+        if self.order == "documents":
+            raise PlanError("a plan of documents does not know their tokens: take documents_steps, or Loader.steps_of")
+        self._require_run("tokens", tokens, below=self.token_count)
+        if self.order == "random":
+            if epochs is not None or steps is None:
+                raise PlanError("a random plan has no epochs: say which steps to look into, as steps=range(0, 10_000)")
+            samples = self._order_range(steps)
+            found = random_samples_reading(
+                tokens, samples, seed=self.seed, bound=self.windows, read_length=self.read_length
+            )
+            return self._places(found, steps)
+        samples = [np.empty(0, np.uint64)]
+        for epoch in self._epochs(epochs, steps):
+            units = windows_reading(
+                tokens,
+                windows=self.windows,
+                first_start=self.tails(epoch)[0],
+                stride=self.effective_stride,
+                read_length=self.read_length,
+            )
+            samples.append(self._shuffle.samples(units, epoch))
+        return self._places(np.concatenate(samples), steps)
+
+    def documents_steps(self, documents: range, epochs: range | None = None, *, steps: range | None = None) -> Places:
+        """Find the rows of some documents, by their numbers, of a plan of documents. All else as for `steps_of`."""
+        self._require_documents()
+        self._require_run("documents", documents, below=self.windows)
+        units = np.arange(documents.start, documents.stop, dtype=np.uint64)
+        samples = [self._shuffle.samples(units, epoch) for epoch in self._epochs(epochs, steps)]
+        return self._places(np.concatenate([np.empty(0, np.uint64), *samples]), steps)
+
+    # -- how it is done ---------------------------------------------------------------------------------------------
+
+    def _numbers(self, first_step: int, steps: int, rank: int, world_size: int) -> NDArray[np.int64]:
+        """Return starts, or numbers of documents, `(steps, rows)`."""
+        steps = checked_int("steps", steps, least=0)
+        first_step = self._checked_steps(first_step, steps)
+        first, rows = self._checked_rows(first_step, rank, world_size)
+        size = self._batches.size(first_step)
+        if steps == 0:
+            return np.empty((0, rows), np.int64)
+        if self._batches.segment(first_step + steps - 1) != self._batches.segment(first_step):
+            raise PlanError(
+                f"the batch size changes within steps {first_step} to {first_step + steps - 1}: ask in parts"
+            )
+        if self.order == "random" and not self.skipped:
+            drawn = random_starts(self.seed, self.windows, first, runs=steps, count=rows, stride=size)
+            return drawn.astype(np.int64)
+        samples = np.uint64(first) + np.add.outer(
+            np.arange(steps, dtype=np.uint64) * np.uint64(size), np.arange(rows, dtype=np.uint64)
+        )
+        if self.finite:
+            samples = np.minimum(samples, np.uint64(self._total - 1))
+        samples = self._skips.to_order_many(samples)
+        if self.order == "random":
+            return random_starts_of(self.seed, self.windows, samples).astype(np.int64)
+        flat = samples.reshape(-1)
+        units = self._shuffle.units(flat)
+        if self.order != "documents":
+            units *= np.uint64(self.effective_stride)
+        if self.phase:
+            units += phases_of(self.seed, flat // np.uint64(self.windows), self.effective_stride)
+        return units.reshape(samples.shape).astype(np.int64)
+
+    def _rows_after_gaps(self, step: int, rank: int, world_size: int) -> Iterator[tuple[int, int]]:
+        """Yield each row of a sequential step that does not come one window after the row before it: row, and by how many.
+
+        The first row of all comes after none, and so after as many as are needed.
+        """
+        first, rows = self._checked_rows(step, rank, world_size)
+        if self.order == "sequential" and first == 0:
+            yield 0, self.window
+        for begin, stop in self.skipped if self.order == "sequential" else ():
+            sample = begin - sum(b - a for a, b in self.skipped if b <= begin)
+            if max(first, 1) <= sample < min(first + rows, self._total):
+                yield sample - first, stop - begin + 1
+
+    def _order_range(self, steps: range) -> range:
+        """Return the order's own samples that lie within some steps, and those skipped between them."""
+        self._require_run("steps", steps)
+        self._checked_steps(steps.start, len(steps))
+        first, stop = self.first_sample(steps.start), self.first_sample(steps.stop)
+        return range(self._skips.to_order(first), self._skips.to_order(stop - 1) + 1)
+
+    def _epochs(self, epochs: range | None, steps: range | None) -> range:
+        """Return which epochs to look into."""
+        if epochs is not None:
+            self._require_run("epochs", epochs, below=1 if self.finite else POSITION_LIMIT // self.windows)
+        if steps is None:
+            if epochs is None and not self.finite:
+                raise PlanError("an endless plan: say which epochs or steps to look into, as epochs=range(0, 3)")
+            return range(1) if epochs is None else epochs
+        samples = self._order_range(steps)
+        of_steps = range(samples.start // self.windows, (samples.stop - 1) // self.windows + 1)
+        if epochs is None:
+            return of_steps
+        return range(max(of_steps.start, epochs.start), min(of_steps.stop, epochs.stop))
+
+    def _places(self, found: NDArray[np.uint64], steps: range | None) -> Places:
+        """Return step and row of the order's own samples, but for those skipped and those outside of `steps`."""
+        served, kept = self._skips.from_order_many(found)
+        at, rows = self._batches.steps_of(np.sort(served[kept]))
+        if steps is not None:
+            inside = (at >= steps.start) & (at < steps.stop)
+            at, rows = at[inside], rows[inside]
+        return Places(at, rows)
+
+    def _checked_rows(self, step: int, rank: int, world_size: int) -> tuple[int, int]:
+        """Return the first sample of the rank's part of a batch, and how many rows it has."""
         world_size = checked_int("world_size", world_size, least=1)
         rank = checked_int("rank", rank, least=0, below=world_size)
-        rows, rest = divmod(self.batch_size, world_size)
+        size = self._batches.size(step)
+        rows, rest = divmod(size, world_size)
         if rest or not rows:
             raise PlanError(
-                f"world_size must divide the batch size {self.batch_size}, found {world_size}; "
-                f"the nearest that does is {_nearest_divisor(self.batch_size, world_size)}"
+                f"world_size must divide the batch size {size}, found {world_size}; "
+                f"the nearest that does is {nearest_divisors(size, world_size)}"
             )
-        return rank * rows, rows
+        return self._batches.first_sample(step) + rank * rows, rows
 
-
-def _nearest_divisor(number: int, wanted: int) -> str:
-    """Return the divisor of `number` nearest to `wanted`, or both where two are equally near."""
-    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
-    divisors = sorted({*small, *(number // d for d in small)})
-    gap = min(abs(d - wanted) for d in divisors)
-    return " or ".join(str(d) for d in divisors if abs(d - wanted) == gap)
+    def _require_documents(self) -> None:
+        if self.order != "documents":
+            raise PlanError(f"a plan of order={self.order!r} has windows, not documents: take starts or steps_of")

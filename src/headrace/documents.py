@@ -3,7 +3,7 @@
 import hashlib
 import operator
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, NoDocumentsError, OutOfRangeError
-from headrace.manifest import NO_HASH, Manifest, ShardEntry
+from headrace.manifest import NO_HASH, Manifest, ShardEntry, is_sha256
+from headrace.storage.document_ends import document_ends
 from headrace.storage.shard_files import DocumentReader
 from headrace.storage.token_line import TokenLine
 
@@ -81,6 +82,7 @@ class Documents(Sequence[NDArray[Any]]):
         self._cumulative = np.cumsum([0, *(entry.document_count for entry in entries)], dtype=np.int64)
         self._starts = np.array([*(entry.global_start for entry in entries), line.token_count], dtype=np.int64)
         self._columns: OrderedDict[int, DocumentColumns] = OrderedDict()
+        self._ends: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         """How many documents there are.
@@ -114,6 +116,28 @@ class Documents(Sequence[NDArray[Any]]):
         ends = self._shard(shard).ends
         base = self._entries[shard].global_start
         return base + (int(ends[local - 1]) if local else 0), base + int(ends[local])
+
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """Corpus position after each document's last token, int64 `(documents,)`, ascending, read-only.
+
+        The first call reads the index of every shard, once for all processes of this user: beyond 65,536 documents the
+        array is a map of a file in the cache folder, and memory holds only what of it is looked at.
+
+        Raises:
+            NoDocumentsError: the corpus stores no document index.
+            CorruptShardError, MissingShardError, UnreadableShardError: naming the shard.
+        """
+        if self._ends is None:
+            hashes = all(is_sha256(entry.sha256) and entry.sha256 != NO_HASH for entry in self._entries)
+            # What is read in place of files may change, and has no hashes.
+            known = self._manifest.fingerprint.hex if hashes and not self._readers else None
+            self._ends = document_ends(len(self), self._pieces_of_ends, fingerprint=known)
+        return self._ends
+
+    def _pieces_of_ends(self) -> Iterator[NDArray[np.int64]]:
+        for shard, entry in enumerate(self._entries):
+            yield self._read(shard).ends.astype(np.int64) + entry.global_start
 
     def lengths(self, shard: int) -> NDArray[np.int64]:
         """Tokens of each document of one shard, boundary included, shape (documents of the shard,)."""

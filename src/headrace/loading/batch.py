@@ -28,6 +28,7 @@ class Batch:
     starts: NDArray[np.int64]
     """int64 `(B,)`, the token position of each row's first token."""
     document_ids: NDArray[np.int64] | None = None
-    """None: rows are not told apart by document."""
+    """int64 `(B, T)`, the number of each input's document in the corpus, -1 at padding; None where not asked for."""
     position_ids: NDArray[np.int64] | None = None
-    """None: positions run through the row."""
+    """int64 `(B, T)`, each input's place in its document, the first of it that is in the row being 0; None where not asked
+    for: positions run through the row."""

@@ -7,7 +7,8 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.loading.loader import Loader, WindowBlock, verify_store
+from headrace.loading.loader import Loader
+from headrace.loading.source import WindowBlock, verify_store
 from headrace.sampling import Plan
 from headrace.sampling.checks import checked_int
 from headrace.verdicts import Verify

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -15,7 +16,7 @@ from headrace.sampling.shuffles import GlobalShuffle, InOrder, Shuffle
 from headrace.sampling.skips import Skips
 from headrace.sampling.windows import Targets, WindowGrid, targets_per_window
 
-__all__ = ["Order", "PlanFields", "ShuffleKind"]
+__all__ = ["Order", "PlanFields", "ShuffleKind", "fingerprint_of"]
 
 Order = Literal["random", "blocks", "sequential", "documents"]
 ShuffleKind = Literal["global", "local", "none"]
@@ -27,6 +28,12 @@ PIECES_AT_ONCE = 64
 """What a local shuffle takes if it is not told. Part of its order."""
 _SHUFFLES: dict[str, tuple[str, ...]] = {"blocks": ("global", "local"), "documents": ("global", "local", "none")}
 """Kinds of shuffle of each order that has any; the first is the default."""
+
+
+def fingerprint_of(fields: Mapping[str, Any]) -> str:
+    """Return the fingerprint of a plan with these `fingerprint_fields`."""
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +214,7 @@ class PlanFields:
 
         The batch size is not in it: it cuts the sequence into steps and changes none of it.
         """
-        text = json.dumps(self.fingerprint_fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return fingerprint_of(self.fingerprint_fields)
 
     @property
     def fingerprint_fields(self) -> dict[str, Any]:

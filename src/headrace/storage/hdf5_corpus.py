@@ -1,6 +1,5 @@
 """From a manifest to its token line: the extents of all HDF5 shards, from the sidecar or from the shards themselves."""
 
-import hashlib
 import mmap
 import os
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.shard_files import HeldFile, Io, RangeReader, ShardFiles
 from headrace.storage.token_line import TokenLine
+from headrace.storage.user_cache import cached_file
 from headrace.storage.versions import extents_name
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _located_table(index: Path, manifest: Manifest, *, mask: bool) -> tuple[Sequ
     """Where the shards are, and where the tokens lie in them, or their loss mask."""
     fingerprint = manifest.fingerprint.hex
     located, sizes = resolve_shards(index, manifest)
-    cache = _cache_path(index, fingerprint, mask=mask)
+    cache = cached_file("loss_mask" if mask else "extents", os.fsencode(index), fingerprint.encode())
     if not _ambiguous(index, manifest):
         folder = index.parent
         for sidecar in (folder / sidecar_name(mask=mask), folder / extents_name(fingerprint, mask=mask), cache):
@@ -240,17 +240,6 @@ def load_table(path: Path, fingerprint: str) -> ExtentTable | None:
     except (OSError, ValueError):
         return None
     return ExtentTable.from_bytes(memoryview(view), fingerprint)
-
-
-def _cache_path(index: Path, fingerprint: str, *, mask: bool) -> Path | None:
-    """Where this user's copy of the table lies; None where there is no home for it."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):  # the convention says to ignore others  # noqa: PTH117  # no Path yet: it may be empty
-        base = os.path.join(os.path.expanduser("~"), ".cache")  # noqa: PTH111, PTH118  # Path raises without a home
-    if not os.path.isabs(base):  # noqa: PTH117
-        return None
-    key = hashlib.sha256(os.fsencode(index) + b"\0" + fingerprint.encode()).hexdigest()
-    return Path(base) / "headrace" / "extents" / f"{key}{'.loss_mask' * mask}.bin"
 
 
 def _ambiguous(index: Path, manifest: Manifest) -> bool:

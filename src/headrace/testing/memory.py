@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from headrace.errors import OutOfRangeError
 
-__all__ = ["MemoryBlock", "MemoryCorpus"]
+__all__ = ["MemoryBlock", "MemoryCorpus", "MemoryDocuments"]
 
 
 class MemoryCorpus:
@@ -18,18 +18,33 @@ class MemoryCorpus:
     Args:
         tokens: token ids, one dimension.
         dtype: the stored dtype, uint16 or uint32; None for uint32 if the tokens come as such, else uint16.
+        lengths: tokens of each document, boundary included; None where no documents are known.
 
     Raises:
-        ValueError: the tokens have another number of dimensions, or an id does not fit the dtype.
+        ValueError: the tokens have another number of dimensions, an id does not fit the dtype, or the documents do not
+            make the line.
     """
 
-    def __init__(self, tokens: ArrayLike, dtype: type[np.uint16 | np.uint32] | None = None) -> None:
+    def __init__(
+        self,
+        tokens: ArrayLike,
+        dtype: type[np.uint16 | np.uint32] | None = None,
+        *,
+        lengths: ArrayLike | None = None,
+    ) -> None:
         given = np.asarray(tokens)
         stored = np.dtype(dtype or (np.uint32 if given.dtype == np.uint32 else np.uint16))
         self.tokens: NDArray[Any] = given.astype(stored)
         if given.ndim != 1 or not np.array_equal(self.tokens, given):
             raise ValueError(f"wanted token ids of one dimension that fit {stored}, found {given.dtype} {given.shape}")
         self.tokens.flags.writeable = False
+        self.documents: MemoryDocuments | None = None
+        """Where the documents end, if that is known."""
+        if lengths is not None:
+            ends = np.cumsum(np.asarray(lengths, np.int64))
+            if np.min(lengths) < 1 or ends[-1] != self.tokens.size:
+                raise ValueError(f"wanted lengths from 1 whose sum is {self.tokens.size}, found a sum of {ends[-1]}")
+            self.documents = MemoryDocuments(ends)
 
     @property
     def token_count(self) -> int:
@@ -90,3 +105,14 @@ class MemoryBlock:
     def gather_into(self, row: int, out: NDArray[Any]) -> None:
         """Fill `out`, `(B, length)`, with the windows of one row of the starts."""
         np.copyto(out, self.line[self.starts[row]])
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDocuments:
+    """The documents of a line, as far as a loader needs them."""
+
+    ends: NDArray[np.int64]
+    """Position after each document's last token, int64 `(documents,)`."""
+
+    def __len__(self) -> int:
+        return self.ends.size

@@ -1,0 +1,96 @@
+"""Where the documents of a corpus end: one array over all shards, of which memory holds only what is looked at.
+
+Document indexes lie in the shards, to be read a shard at a time; who asks for many documents all over a corpus needs
+them as one. It is made once, 8 bytes a document, in the user's cache folder, and mapped from there by every process.
+"""
+
+import os
+import struct
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.storage.atomic import fresh_name, publish
+from headrace.storage.user_cache import cached_file
+
+__all__ = ["document_ends"]
+
+HELD = 65_536
+"""Most documents whose ends are simply kept in memory (512 KiB)."""
+_MAGIC = b"headrace document ends 1\n"
+_HEADER = struct.Struct("<32s32sQ")
+"""Magic, fingerprint, number of documents; then their ends, int64."""
+
+
+def document_ends(
+    count: int, pieces: Callable[[], Iterable[NDArray[np.int64]]], *, fingerprint: str | None
+) -> NDArray[np.int64]:
+    """The ends of all documents.
+
+    Args:
+        count: of documents.
+        pieces: gives the ends, in order, piece by piece; called if they are not at hand.
+        fingerprint: of the corpus, 64 hex digits; None where its content is not known well enough to keep anything.
+
+    Returns:
+        int64 `(count,)`, read-only.
+    """
+    if count <= HELD:
+        ends = np.concatenate([np.empty(0, np.int64), *pieces()])
+        ends.flags.writeable = False
+        return ends
+    header = _HEADER.pack(_MAGIC, bytes.fromhex(fingerprint or ""), count)
+    path = cached_file("documents", header) if fingerprint else None
+    if path is None:
+        return _unnamed(count, header, pieces)
+    found = _load(path, count, header)
+    if found is not None:
+        return found
+    partial = fresh_name(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("xb") as file:
+            _write(file, header, pieces)
+        publish(partial, path)
+        with path.open("rb") as file:
+            return _map(file, count)
+    except OSError:  # the cache is a convenience; a full or read-only disk is no reason to fail
+        partial.unlink(missing_ok=True)
+        return _unnamed(count, header, pieces)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _unnamed(count: int, header: bytes, pieces: Callable[[], Iterable[NDArray[np.int64]]]) -> NDArray[np.int64]:
+    """Keep the ends in a file that goes with the process."""
+    with tempfile.TemporaryFile() as file:
+        _write(file, header, pieces)
+        file.flush()
+        return _map(file, count)
+
+
+def _write(file: IO[bytes], header: bytes, pieces: Callable[[], Iterable[NDArray[np.int64]]]) -> None:
+    file.write(header)
+    for ends in pieces():
+        file.write(ends.astype("<i8", copy=False).data)
+
+
+def _load(path: Path, count: int, header: bytes) -> NDArray[np.int64] | None:
+    """The ends in a file; None where there is none, or it is not whole or of another corpus."""
+    try:
+        with path.open("rb") as file:
+            if file.read(_HEADER.size) != header or os.fstat(file.fileno()).st_size != _HEADER.size + 8 * count:
+                return None
+            return _map(file, count)
+    except OSError:
+        return None
+
+
+def _map(file: IO[bytes], count: int) -> NDArray[np.int64]:
+    ends = np.memmap(file, "<i8", mode="r", offset=_HEADER.size, shape=(count,))
+    return ends.view(np.ndarray)

@@ -32,8 +32,8 @@ BLOCK_STEPS = 1_024
 """Steps whose starts are worked out together: numpy's cost of a call is paid once for them."""
 BLOCK_STARTS = 131_072
 """Most starts of a block (1 MiB), whatever the batch size."""
-BLOCK_EPOCHS = 1_024
-"""Most epochs of a block: each costs a key, and a tiny corpus has many in few steps."""
+BLOCK_EPOCHS = 64
+"""Most epochs of a block: each costs keys, and a tiny corpus has many in few steps."""
 
 
 class Loader:
@@ -212,6 +212,8 @@ class Loader:
         if tokens.step != 1 or not 0 <= tokens.start < tokens.stop <= self.plan.token_count:
             raise PlanError(f"tokens: wanted a range without gaps in [0, {self.plan.token_count}), found {tokens}")
         documents = documents_reading(ends_of(self._corpus), tokens, self.plan.read_length)
+        if not documents:  # all of them lie beyond what a row holds
+            return Places(np.empty(0, np.int64), np.empty(0, np.int64))
         return self.plan.documents_steps(documents, epochs, steps=steps)
 
     def unserved_targets(self) -> int:

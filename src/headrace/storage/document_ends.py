@@ -50,20 +50,26 @@ def document_ends(
     found = _load(path, count, header)
     if found is not None:
         return found
+    try:
+        return _named(path, count, header, pieces)
+    except OSError:  # the cache is a convenience; a full or read-only disk is no reason to fail
+        return _unnamed(count, header, pieces)
+
+
+def _named(
+    path: Path, count: int, header: bytes, pieces: Callable[[], Iterable[NDArray[np.int64]]]
+) -> NDArray[np.int64]:
+    """Keep the ends in a file for all processes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = fresh_name(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("xb") as file:
             _write(file, header, pieces)
         publish(partial, path)
-        with path.open("rb") as file:
-            return _map(file, count)
-    except OSError:  # the cache is a convenience; a full or read-only disk is no reason to fail
+    finally:
         partial.unlink(missing_ok=True)
-        return _unnamed(count, header, pieces)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with path.open("rb") as file:
+        return _map(file, count)
 
 
 def _unnamed(count: int, header: bytes, pieces: Callable[[], Iterable[NDArray[np.int64]]]) -> NDArray[np.int64]:

@@ -47,6 +47,31 @@ def test_the_mask_of_a_batch_is_about_its_targets(masked, order, targets, window
             assert found.loss_mask[row, t] == counts
 
 
+@given(
+    targets=st.sampled_from(["next", "inside"]),
+    window=st.integers(2, 80),
+    step=st.integers(0, 9),
+    micro=st.integers(0, 1),
+)
+def test_the_mask_of_documents_is_theirs(masked, targets, window, step, micro):
+    """Rows of documents have the stored mask of their own tokens, also at the corpus' end; and none of their padding's."""
+    corpus, mask = masked
+    plan = headrace.Plan(
+        order="documents",
+        token_count=len(corpus),
+        window=window,
+        batch_size=4,
+        targets=targets,
+        documents=len(corpus.documents),
+    )
+    found = headrace.Loader(corpus, plan, document_ids=True).batch(step, micro=micro, of=2)
+    for row, document in enumerate(found.document_ids[:, 0].tolist()):
+        start, stop = corpus.documents.bounds(document)
+        held = min(stop - start, plan.read_length)
+        expected = [t + 1 < held and bool(mask[start + t + 1]) for t in range(window)]
+        assert found.loss_mask[row].tolist() == expected
+
+
 def test_without_a_stored_mask_a_batch_has_what_it_had(tmp_path):
     """An endless plan over a corpus that stores none gives no mask at all."""
     corpus = headrace.open(small_corpus(tmp_path / "c", random_documents(3, [5])))

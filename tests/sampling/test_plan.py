@@ -244,8 +244,8 @@ def test_world_size_must_divide_the_batch(world_size):
         ({"batch_size": "12"}, "batch_size must be an integer, found '12'"),
         ({"skipped": [(4, 4)]}, r"the range of samples \[4, 4\) is empty"),
         ({"skipped": [4]}, "skipped: wanted pairs"),
-        ({"order": "sequential", "skipped": [(11, 13)]}, r"has the samples 0 to 10, found \(11, 13\)"),
-        ({"order": "sequential", "skipped": [(0, 11)]}, "all 11 samples of the plan are left out"),
+        ({"order": "sequential", "skipped": [(11, 13)]}, r"has the samples 0 to 11, found \(11, 13\)"),
+        ({"order": "sequential", "skipped": [(0, 12)]}, "all 12 samples of the plan are left out"),
     ],
 )
 def test_impossible_plans_are_refused(changes, message):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.sampling import Plan
     from headrace.shard_paths import load_index
     from headrace.sources import Documents, JSONLSource
+    from headrace.splitting.split import split
     from headrace.storage.hdf5_writer import HDF5ShardWriter
     from headrace.tokenizers.bytes import Tokenizer
     from headrace.verify import validate_corpus, verify_shards
@@ -44,6 +45,7 @@ __all__ = [
     "load_index",
     "open",
     "pack_documents",
+    "split",
     "validate_corpus",
     "verify_shards",
 ]
@@ -68,6 +70,7 @@ _HOMES = {
     "load_index": "headrace.shard_paths",
     "open": "headrace.corpus",
     "pack_documents": "headrace.building.pipeline",
+    "split": "headrace.splitting.split",
     "validate_corpus": "headrace.verify",
     "verify_shards": "headrace.verify",
 }

@@ -25,6 +25,7 @@ __all__ = [
     "Problem",
     "SourceError",
     "SourceNotFoundError",
+    "SplitError",
     "TokenIdError",
     "TokenizerError",
     "UnreadableShardError",
@@ -137,6 +138,10 @@ class OutputExistsError(BuildError, FileExistsError):
 
 class PlanError(HeadraceError, ValueError):
     """A sampling plan that is impossible for this corpus, or does not match it."""
+
+
+class SplitError(HeadraceError, ValueError):
+    """Parts, fractions or a seed by which no corpus, or not this one, can be split."""
 
 
 class MissingExtraError(HeadraceError, ImportError):

@@ -15,6 +15,9 @@ __all__ = [
     "Progress",
     "ShardVerified",
     "ShardWritten",
+    "SplitFinished",
+    "SplitPart",
+    "SplitStarted",
     "Subscriber",
     "ignore",
 ]
@@ -106,7 +109,54 @@ class BuildFinished:
     """Of the whole corpus; more than `tokens` where sources were appended."""
 
 
-Event = BuildStarted | Progress | ShardWritten | ShardVerified | Notice | BuildFinished
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitStarted:
+    """The output is looked at; documents begin to be copied. `Progress` is then of the corpus that is split."""
+
+    output: str
+    parts: tuple[str, ...]
+    """Names of those that are made."""
+    shards: int
+    """Of the corpus."""
+    input_bytes: int
+    """Bytes of all its tokens."""
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPart:
+    """One part of a split, which is a corpus."""
+
+    name: str
+    path: str
+    fingerprint: str
+    fraction: str
+    """What was asked for: a decimal; empty for the rest."""
+    documents: int
+    tokens: int
+    """Boundary tokens included."""
+    shards: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFinished:
+    """All parts are published. The closing report of a split."""
+
+    output: str
+    base: str
+    """Fingerprint of the corpus that was split."""
+    seed: int
+    by: str
+    """Of what the hash was that decided where a document went: `text` or `tokens`."""
+    parts: tuple[SplitPart, ...]
+    """In order, the rest last."""
+    kept: int = 0
+    """Parts that an earlier run of the same command had made."""
+    seconds: float = 0.0
+    """Of this run."""
+
+
+Event = BuildStarted | Progress | ShardWritten | ShardVerified | Notice | BuildFinished | SplitStarted | SplitFinished
 Subscriber = Callable[[Event], None]
 
 

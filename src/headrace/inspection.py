@@ -12,7 +12,7 @@ from headrace.corpus import Corpus
 from headrace.documents import Location
 from headrace.errors import HeadraceError, NoDocumentsError, OutOfRangeError, Problem
 from headrace.events import Subscriber, ignore
-from headrace.manifest import Manifest, TokenizerRef
+from headrace.manifest import Manifest, ShardEntry, Split, TokenizerRef
 from headrace.sampling import Plan
 from headrace.tokenizers.base import BatchTokenizer
 from headrace.tokenizers.load import load_from_corpus, load_tokenizer
@@ -84,7 +84,9 @@ class CorpusSummary:
     """`none`, `gzip:4`, `zstd:3` or other HDF5 filters; several, joined by ` and `, where appends differ."""
     bytes_on_disk: int
     dropped: dict[str, int]
-    """Documents the build did not keep, by reason."""
+    """Documents the build did not keep, by reason; of a part of a split, the build of what was split."""
+    splits: tuple[Split, ...] = ()
+    """Of a part: how it was split off, and what that was a part of before it; the last is its own."""
     window: WindowSummary | None = None
 
 
@@ -126,6 +128,7 @@ def describe(corpus: Corpus, *, window: int | None = None) -> CorpusSummary:
         compression=compression,
         bytes_on_disk=sum(Path(entry.path).stat().st_size for entry in corpus.entries),
         dropped=dict(sorted(dropped.items())),
+        splits=manifest.splits,
         window=None if window is None else _window(corpus, window, chunk),
     )
 
@@ -153,13 +156,24 @@ def _storage(corpus: Corpus) -> tuple[int | None, str]:
 
     chunk: int | None = corpus.manifest.chunk_size
     names: dict[str, None] = {}
-    for first in (0, *(append.shards for append in corpus.manifest.appends)):
-        for entry in corpus.entries[first : first + 1]:
-            with open_shard(Path(entry.path)) as file:
-                dataset = file[DATASET]
-                chunk = int(dataset.chunks[0]) if dataset.chunks else None
-                names[filters_of(dataset)] = None
+    for entry in _first_shards(corpus):
+        with open_shard(Path(entry.path)) as file:
+            dataset = file[DATASET]
+            chunk = int(dataset.chunks[0]) if dataset.chunks else None
+            names[filters_of(dataset)] = None
     return chunk, " and ".join(names) or "none"
+
+
+def _first_shards(corpus: Corpus) -> Iterator[ShardEntry]:
+    """The first shard of a corpus, and of each append to it; of a part of a split, also of those to what was split."""
+    manifest = corpus.manifest
+    firsts = {0, *(append.shards for append in manifest.appends)}
+    begun = {append.sources for split in manifest.splits for append in split.appends}
+    for number, entry in enumerate(corpus.entries):
+        passed = {sources for sources in begun if sources <= entry.source}
+        if number in firsts or passed:
+            yield entry
+        begun -= passed
 
 
 def _window(corpus: Corpus, window: int, chunk: int | None) -> WindowSummary:

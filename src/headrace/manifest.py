@@ -19,14 +19,17 @@ from headrace.errors import ManifestError, MissingShardError, UnreadableShardErr
 
 __all__ = [
     "INDEX_NAME",
+    "LOCAL",
     "MAX_UINT16_VOCAB",
     "PRIVATE",
     "Append",
+    "By",
     "CutEntry",
     "Fingerprint",
     "Manifest",
     "ShardEntry",
     "SourceEntry",
+    "Split",
     "TokenizerRef",
     "dtype_name_for",
     "index_path",
@@ -36,12 +39,16 @@ __all__ = [
 INDEX_NAME = "shards.json"
 PRIVATE = ".headrace"
 """Folder in a corpus for what can be derived again, or concerns a build or a machine."""
+LOCAL = "local.json"
+"""Of these, what concerns this machine only."""
 FORMAT_VERSION = 2
 MAX_UINT16_VOCAB = 65536
 """Largest `vocab_size` whose ids (0 to 65,535) all fit uint16."""
 _HEX64 = re.compile(r"[0-9a-f]{64}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 NO_HASH = "0" * 64
+By = Literal["text", "tokens"]
+"""Of what the hash is by which a corpus is split."""
 
 
 def dtype_name_for(vocab_size: int) -> Literal["uint16", "uint32"]:
@@ -166,6 +173,25 @@ class Append:
     """The build options of what was added."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A split that a corpus is a part of."""
+
+    base: str
+    """Fingerprint of the corpus that was split."""
+    part: str
+    """Which part of it this is."""
+    seed: int
+    by: By
+    """Of what the hash is that decides where a document goes."""
+    fractions: tuple[tuple[str, str], ...]
+    """Name and fraction, a decimal, of each part but the rest, in order."""
+    rest: str
+    """Name of the part that has what the others have not; empty where nothing was left."""
+    appends: tuple[Append, ...] = ()
+    """Those of the corpus that was split."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
     """Identity of a corpus.
@@ -200,6 +226,8 @@ class Manifest:
     sources: tuple[SourceEntry, ...] = ()
     appends: tuple[Append, ...] = ()
     """In order; empty for a corpus that was built at once."""
+    splits: tuple[Split, ...] = ()
+    """In order; empty for a corpus that is no part of another one."""
     version: int = FORMAT_VERSION
     store: str = "hdf5"
 
@@ -257,6 +285,8 @@ class Manifest:
         }
         if self.appends:
             body["appends"] = [asdict(append) for append in self.appends]
+        if self.splits:
+            body["splits"] = [asdict(split) for split in self.splits]
         body["checksum"] = checksum_of(body)
         return _canonical(body)
 

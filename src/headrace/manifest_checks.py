@@ -2,17 +2,19 @@
 
 import reprlib
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from headrace.errors import Problem
 from headrace.manifest import (
     FORMAT_VERSION,
     NO_HASH,
     Append,
+    By,
     CutEntry,
     Manifest,
     ShardEntry,
     SourceEntry,
+    Split,
     TokenizerRef,
     dtype_name_for,
     is_sha256,
@@ -128,7 +130,8 @@ class ManifestChecker:
             "tokenizer": self._tokenizer(body.get("tokenizer")),
             "options": options,
             "sources": tuple(self._sources(body.get("sources", []))),
-            "appends": tuple(self._appends(body.get("appends", []))),
+            "appends": tuple(self._appends(body.get("appends", []), "appends")),
+            "splits": tuple(self._splits(body.get("splits", []))),
             "store": store,
         }
 
@@ -199,12 +202,12 @@ class ManifestChecker:
                 sha256=self._sha(row, "sha256", f"{place}[{number}]."),
             )
 
-    def _appends(self, rows: object) -> Iterator[Append]:
+    def _appends(self, rows: object, name: str) -> Iterator[Append]:
         if not isinstance(rows, list):
-            self._problem("appends", f"wanted a list, found {type(rows).__name__}")
+            self._problem(name, f"wanted a list, found {type(rows).__name__}")
             return
         for number, row in enumerate(cast("list[Any]", rows)):
-            place = f"appends[{number}]."
+            place = f"{name}[{number}]."
             if not isinstance(row, dict) or not isinstance(cast("dict[str, Any]", row).get("options", {}), dict):
                 self._problem(place[:-1], "wanted an object with an object `options`")
                 continue
@@ -215,6 +218,39 @@ class ManifestChecker:
                 shards=self._integer(row, "shards", place),
                 options=row.get("options", {}),
             )
+
+    def _splits(self, rows: object) -> Iterator[Split]:
+        if not isinstance(rows, list):
+            self._problem("splits", f"wanted a list, found {type(rows).__name__}")
+            return
+        for number, row in enumerate(cast("list[Any]", rows)):
+            place = f"splits[{number}]."
+            if not isinstance(row, dict):
+                self._problem(place[:-1], f"wanted an object, found {type(row).__name__}")
+                continue
+            row = cast("dict[str, Any]", row)
+            by: Any = self._text(row, "by", place)
+            if by not in get_args(By):
+                self._problem(f"{place}by", f"wanted text or tokens, found {_found(row, 'by')}")
+            yield Split(
+                base=self._sha(row, "base", place),
+                part=self._text(row, "part", place),
+                seed=self._integer(row, "seed", place),
+                by=by,
+                fractions=tuple(self._fractions(row.get("fractions"), f"{place}fractions")),
+                rest=self._text(row, "rest", place),
+                appends=tuple(self._appends(row.get("appends", []), f"{place}appends")),
+            )
+
+    def _fractions(self, rows: object, place: str) -> Iterator[tuple[str, str]]:
+        pairs = cast("list[Any]", rows) if isinstance(rows, list) else [None]
+        for pair in pairs:
+            words = cast("list[Any]", pair) if isinstance(pair, list) else []
+            if len(words) == 2 and all(isinstance(word, str) for word in words):  # noqa: PLR2004  # a pair
+                yield words[0], words[1]
+            else:
+                self._problem(place, "wanted a list of pairs of a name and a fraction")
+                return
 
     def _shards(self, rows: list[Any], version: int) -> Iterator[ShardEntry]:
         start: int | None = 0

@@ -13,7 +13,7 @@ from headrace.building.check import ReferenceCheck
 from headrace.building.job import Hooks, Job
 from headrace.building.processes import Worker, Workers
 from headrace.building.rolling import ignore
-from headrace.building.tally import Tally
+from headrace.building.tally import Counts, Tally
 from headrace.errors import BuildError, TokenizerError
 from headrace.in_progress import Key, OpenShard
 from headrace.tokenizers.base import BatchTokenizer
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 __all__ = ["Engine", "Listener", "PoolEngine", "SerialEngine"]
-
-Counts = tuple[int, int, int, int]
-"""Input bytes, documents, tokens and text bytes of one job so far."""
-
 
 Outcome = TypeVar("Outcome")
 

@@ -155,6 +155,7 @@ def _compare_published(work: Work, plan: BuildPlan, found: Discovery, on_event: 
         problems = made.differences(plan)
         if manifest.appends:
             problems.append(Problem("appends", f"{len(manifest.appends)} were made since"))
+        problems += [Problem("splits", f"it is the part {split.part!r} of a split") for split in manifest.splits[-1:]]
         if journal.plan is not None and not journal.plan.differences(plan):
             made = journal.plan  # knows when the sources were last modified
         problems = problems or _changed(found.files, plan, made, _published_sources(manifest))

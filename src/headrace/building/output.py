@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from headrace.errors import BuildError, HeadraceError, OutputExistsError
 from headrace.in_progress import LOCK, SHARD_NAME, Key
@@ -52,14 +52,16 @@ class OutputFolder:
 
     Args:
         path: created if it is not there.
+        of: what holds it: a `build`, which puts a corpus into it, or a `split`, whose parts are folders in it.
 
     Raises:
-        OutputExistsError: it is a file, or another build is at work there.
+        OutputExistsError: it is a file, or another build or split is at work there.
         BuildError: it cannot be created or locked; or, when it is left, what the system refused to do in it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, of: Literal["build", "split"] = "build") -> None:
         self.path = path
+        self._of = of
         self.private = path / PRIVATE
         self.lock = -1
         """Descriptor of the lock; workers inherit it, so that it is held until the last of them is gone."""
@@ -69,7 +71,8 @@ class OutputFolder:
         if os.path.lexists(self.path) and not self.path.is_dir():
             kind = "a file" if self.path.exists() else "a link to nothing"
             raise OutputExistsError(f"{self.path}: is {kind}; wanted a folder for the corpus")
-        refuse_foreign_tokenizer(self.path)  # before anything is made in it
+        if self._of == "build":
+            refuse_foreign_tokenizer(self.path)  # before anything is made in it
         self._made = not self.path.exists()
         self._take_lock()
         return self
@@ -115,14 +118,14 @@ class OutputFolder:
                 if left:
                     time.sleep(_LOCK_PAUSE)
                     continue
+                told = "; `headrace status` says how far it is" if self._of == "build" else ""
                 raise OutputExistsError(
-                    f"{self.path}: another build is at work there (it holds .headrace/lock); `headrace status` says how "
-                    "far it is: wait for it or end it"
+                    f"{self.path}: another {self._of} is at work there (it holds .headrace/lock){told}: wait for it or end it"
                 ) from error
             except OSError as error:
                 if error.errno in {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}:
                     raise BuildError(
-                        f"{self.path}: this file system has no locks ({error.strerror}), so two builds could mix; build "
+                        f"{self.path}: this file system has no locks ({error.strerror}), so two {self._of}s could mix; {self._of} "
                         "on a local disk and copy the corpus"
                     ) from error
                 raise

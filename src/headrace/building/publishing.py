@@ -10,7 +10,7 @@ from headrace.building.output import publish_corpus
 from headrace.building.replacing import put_in_place, remove_old
 from headrace.building.work import Work
 from headrace.in_progress import BUILDING_NAME, JOURNAL, NEXT
-from headrace.manifest import PRIVATE, Manifest, ShardEntry
+from headrace.manifest import LOCAL, PRIVATE, Manifest, ShardEntry
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of, load_extents
@@ -37,7 +37,7 @@ def publish(
     """
     corpus = work.folder.path
     extents = [extent for outcome in outcomes for extent in _extents(work.shards, outcome)]
-    write_bytes(corpus / PRIVATE / "local.json", json.dumps(dict(local), indent=1).encode())
+    write_bytes(corpus / PRIVATE / LOCAL, json.dumps(dict(local), indent=1).encode())
     if work.mode == "overwrite":
         _replace(work, added, extents, tokenizer)
         manifest = added

@@ -1,14 +1,20 @@
 """The running counts of a job."""
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from headrace.building.drop_log import faults_in
+from headrace.events import Progress
+from headrace.in_progress import Key
 from headrace.sources import DocumentBatch
 
-__all__ = ["Tally"]
+__all__ = ["Counts", "Sums", "Tally"]
+
+Counts = tuple[int, int, int, int]
+"""Input bytes, documents, tokens and text bytes of one job so far."""
 
 
 @dataclass(slots=True)
@@ -48,3 +54,26 @@ class Tally:
         for drop in batch.drops:
             self.drops_by_label.setdefault(drop.path, Counter())[drop.reason] += 1
         self.faults += len(faults_in(batch.drops))
+
+
+class Sums:
+    """The counts of all jobs together."""
+
+    def __init__(self) -> None:
+        self.of_jobs: dict[Key, Counts] = {}
+        self._started = time.monotonic()
+        self._all = [0, 0, 0, 0]
+
+    def add(self, key: Key, counts: Counts) -> Progress:
+        """Take the running counts of a job, by the key of its source shard; gives those of all."""
+        before = self.of_jobs.get(key, (0, 0, 0, 0))
+        self.of_jobs[key] = counts
+        self._all = [total + new - old for total, new, old in zip(self._all, counts, before, strict=True)]
+        input_bytes, documents, tokens, text_bytes = self._all
+        return Progress(
+            input_bytes=input_bytes,
+            documents=documents,
+            tokens=tokens,
+            text_bytes=text_bytes,
+            seconds=time.monotonic() - self._started,
+        )

@@ -1,13 +1,12 @@
 """What the engine reports, turned into events, the journal and `building.json`."""
 
-import time
-
 from headrace.building.announce import Announcer
-from headrace.building.engine import Counts, Listener
+from headrace.building.engine import Listener
 from headrace.building.job import ShardOutcome
 from headrace.building.journal import Journal
 from headrace.building.room import RoomCheck
-from headrace.events import Notice, Progress, ShardWritten, Subscriber
+from headrace.building.tally import Counts, Sums
+from headrace.events import Notice, ShardWritten, Subscriber
 from headrace.in_progress import Key, OpenShard
 
 __all__ = ["Teller"]
@@ -28,9 +27,7 @@ class Teller:
         self._journal = journal
         self._announcer = announcer
         self._room = room
-        self._started = time.monotonic()
-        self._counts: dict[Key, Counts] = {}
-        self._sums = [0, 0, 0, 0]
+        self._sums = Sums()
 
     @property
     def listener(self) -> Listener[ShardOutcome]:
@@ -39,19 +36,11 @@ class Teller:
 
     def progress(self, key: Key, counts: Counts) -> None:
         """A source shard's running counts."""
-        before = self._counts.get(key, (0, 0, 0, 0))
-        self._counts[key] = counts
-        self._sums = [total + new - old for total, new, old in zip(self._sums, counts, before, strict=True)]
-        input_bytes, documents, tokens, text_bytes = self._sums
-        seconds = time.monotonic() - self._started
-        self._tell(
-            Progress(
-                input_bytes=input_bytes, documents=documents, tokens=tokens, text_bytes=text_bytes, seconds=seconds
-            )
-        )
-        self._announcer.progress(input_bytes, documents, tokens, seconds)
+        now = self._sums.add(key, counts)
+        self._tell(now)
+        self._announcer.progress(now.input_bytes, now.documents, now.tokens, now.seconds)
         if self._room.due:
-            self._room.look({key: counts[0] for key, counts in self._counts.items()})
+            self._room.look({key: counts[0] for key, counts in self._sums.of_jobs.items()})
 
     def opened(self, shard: OpenShard) -> None:
         """A shard was begun."""

@@ -12,6 +12,7 @@ from headrace import __version__
 from headrace.children import collect_rarely
 from headrace.cli.build import build
 from headrace.cli.read import info, show, verify
+from headrace.cli.split import split
 from headrace.cli.status import status
 from headrace.cli.terminal import print_error
 from headrace.cli.tokenizer import app as tokenizer
@@ -48,6 +49,7 @@ app.command()(build)
 app.command()(verify)
 app.command()(info)
 app.command()(show)
+app.command()(split)
 app.command()(status)
 app.add_typer(tokenizer, name="tokenizer")
 

@@ -113,6 +113,10 @@ def _print_summary(summary: "CorpusSummary") -> None:
         rows.append(("boundary", f"id {summary.boundary_token_id}, {summary.boundary_share:.2%} of the tokens"))
     if summary.dropped:
         rows.append(("dropped", ", ".join(f"{count:,} {reason}" for reason, count in summary.dropped.items())))
+    for split in summary.splits:
+        fraction = dict(split.fractions).get(split.part, "the rest")
+        whole = f"{fraction} of {split.base[:16]}, by {split.by}, seed {split.seed}"
+        rows.append(("part", f"{split.part}: {whole}"))
     if summary.window:
         window = summary.window
         tail = f"a tail of {window.tail_tokens:,}"

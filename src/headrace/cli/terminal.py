@@ -9,13 +9,33 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from headrace.errors import HeadraceError
-from headrace.events import BuildFinished, BuildStarted, Event, Notice, Progress, ShardVerified, ShardWritten
+from headrace.events import (
+    BuildFinished,
+    BuildStarted,
+    Event,
+    Notice,
+    Progress,
+    ShardVerified,
+    ShardWritten,
+    SplitFinished,
+    SplitStarted,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-__all__ = ["JsonLines", "ProgressDisplay", "print_error", "print_report", "print_rows", "printable", "settings", "size"]
+__all__ = [
+    "JsonLines",
+    "ProgressDisplay",
+    "print_error",
+    "print_report",
+    "print_rows",
+    "print_split",
+    "printable",
+    "settings",
+    "size",
+]
 
 _LINE_SECONDS = 5.0
 """Between two lines of progress where stderr is no terminal."""
@@ -84,11 +104,11 @@ class ProgressDisplay:
         """Show an event."""
         if isinstance(event, Notice):
             self._notice(event)
-        elif isinstance(event, BuildStarted):
+        elif isinstance(event, BuildStarted | SplitStarted):
             self._start(event)
         elif isinstance(event, Progress):
             self._progress(event)
-        elif isinstance(event, BuildFinished) and self._bar is not None and self._task is not None:
+        elif isinstance(event, BuildFinished | SplitFinished) and self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._total)
         elif isinstance(event, ShardVerified | ShardWritten):
             pass  # their sum is in the report
@@ -100,14 +120,15 @@ class ProgressDisplay:
         elif self._notices[event.kind] == settings.max_reported + 1:
             sys.stderr.write(f"{event.kind}: ... and more; --max-reported shows them\n")
 
-    def _start(self, event: BuildStarted) -> None:
+    def _start(self, event: BuildStarted | SplitStarted) -> None:
         self._total = event.input_bytes
         if not sys.stderr.isatty():
-            workers = f"{event.workers} worker{'s' * (event.workers != 1)}"
-            sys.stderr.write(
-                f"building {event.output}: {event.source_shards} source shards, {size(event.input_bytes)}, {workers}, "
-                f"tokenizer {event.tokenizer}\n"
-            )
+            work = f"{size(event.input_bytes)}, {event.workers} worker{'s' * (event.workers != 1)}"
+            if isinstance(event, SplitStarted):
+                text = f"splitting into {event.output}: {', '.join(event.parts)}; {event.shards} shards, {work}\n"
+            else:
+                text = f"building {event.output}: {event.source_shards} source shards, {work}, tokenizer {event.tokenizer}\n"
+            sys.stderr.write(printable(text, sys.stderr))
             return
         from rich.console import Console  # noqa: PLC0415  # only where there is a terminal
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
@@ -124,10 +145,9 @@ class ProgressDisplay:
         self._bar.start()
 
     def _progress(self, event: Progress) -> None:
-        counts = (
-            f"{event.documents:,} documents, {event.tokens:,} tokens, "
-            f"{event.text_bytes / 1e6 / max(event.seconds, 1e-9):,.1f} MB/s"
-        )
+        # Where there is no text, of ids and of a split, the rate is that of what is read.
+        rate = (event.text_bytes or event.input_bytes) / 1e6 / max(event.seconds, 1e-9)
+        counts = f"{event.documents:,} documents, {event.tokens:,} tokens, {rate:,.1f} MB/s"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=event.input_bytes, counts=counts)
         elif time.monotonic() - self._told >= _LINE_SECONDS:
@@ -168,6 +188,23 @@ def print_report(report: BuildFinished) -> None:
     if report.resumed:
         rows.insert(-1, ("kept", f"{report.resumed:,} source shards of an earlier run"))
     print_rows([("corpus", report.output), *rows])
+
+
+def print_split(report: SplitFinished) -> None:
+    """The closing report of a split, on stdout."""
+    total = sum(part.documents for part in report.parts)
+    rows = [
+        ("split of", report.base),
+        ("by", f"hash of {'its text' if report.by == 'text' else 'its tokens'}, seed {report.seed}"),
+    ]
+    for part in report.parts:
+        share = part.documents / max(total, 1)
+        asked = f"{part.fraction} asked for" if part.fraction else "the rest"
+        counts = f"{part.documents:,} documents ({share:.6f}, {asked}), {part.tokens:,} tokens, {part.shards:,} shards"
+        rows += [(part.name, part.path), ("", counts), ("", f"fingerprint {part.fingerprint}")]
+    if report.kept:
+        rows.append(("kept", f"{report.kept:,} parts of an earlier run"))
+    print_rows([*rows, ("time", f"{report.seconds:.2f} s")])
 
 
 def print_rows(rows: list[tuple[str, str]]) -> None:

@@ -25,6 +25,8 @@ class Stream(IntEnum):
     """Round keys of the permutation of one epoch's pieces."""
     LOCAL_GROUPS = 7
     """Round keys within one group of pieces; its epoch counts the groups of all epochs."""
+    SIDES = 8
+    """Key of the sides of a split; its epoch is always 0."""
 
 
 def key_words(seed: int, epoch: int, stream: Stream, count: int) -> NDArray[np.uint64]:

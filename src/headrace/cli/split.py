@@ -1,0 +1,74 @@
+"""`headrace split`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from headrace.cli.terminal import JsonLines, ProgressDisplay, print_split, settings
+
+__all__ = ["split"]
+
+By = Literal["auto", "text", "tokens"]
+
+
+def split(
+    path: Annotated[Path, typer.Argument(metavar="CORPUS", help="A corpus folder, or its shards.json.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FOLDER", help="The folder of the parts, which are folders in it.")
+    ],
+    fractions: Annotated[
+        list[str],
+        typer.Option(
+            "--fraction",
+            metavar="NAME=FRACTION",
+            help="A part and its share of the documents, a decimal: val=0.001; may be repeated.",
+        ),
+    ],
+    rest: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The part that has all others; by default train.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Another one gives other parts.")] = 0,
+    by: Annotated[
+        By, typer.Option(help="What is hashed of a document: auto is its text where that is stored, else its tokens.")
+    ] = "auto",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; by default what this machine's CPUs and memory allow.")
+    ] = None,
+    compression: Annotated[
+        str | None,
+        typer.Option(metavar="none|gzip[:LEVEL]|zstd[:LEVEL]", help="Of the parts; by default as in the corpus."),
+    ] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="Write events to stdout as JSON lines.")] = False,
+    max_reported: Annotated[int, typer.Option(min=0, help="Places listed at most.")] = 20,
+) -> None:
+    """Split a corpus into parts that share no text, such as train and val: each a corpus in a folder of its own.
+
+    Where a document goes depends on the seed and its own content alone: equal documents go together, and when the corpus has
+    grown, each old document goes where it went before. The corpus stays as it is. After a failure, a kill or ^C the same
+    command ends alike.
+    """
+    from headrace.errors import SplitError  # noqa: PLC0415  # heavy; not for --help
+    from headrace.splitting.request import SplitRequest  # noqa: PLC0415
+    from headrace.splitting.split import split as split_corpus  # noqa: PLC0415
+
+    settings.max_reported = max_reported
+    pairs = [(name, value) for name, _, value in (text.partition("=") for text in fractions)]
+    try:
+        SplitRequest.of(pairs, rest=rest, seed=seed)
+    except SplitError as error:
+        raise typer.BadParameter("; ".join(map(str, error.problems)), param_hint="--fraction") from error
+    with ProgressDisplay() as display:
+        report = split_corpus(
+            path,
+            output,
+            pairs,
+            rest=rest,
+            seed=seed,
+            by=by,
+            workers=workers,
+            compression=compression,
+            on_event=JsonLines() if json_lines else display,
+        )
+    if not json_lines:
+        print_split(report)

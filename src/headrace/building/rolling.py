@@ -15,6 +15,7 @@ from headrace.errors import BuildError, HeadraceError
 from headrace.manifest import ShardEntry
 from headrace.storage.atomic import fresh_name, publish
 from headrace.storage.hdf5_writer import HDF5ShardWriter
+from headrace.storage.incoming import NO_HASHES
 
 __all__ = ["Opened", "Origins", "RollingShards", "flush_chunks", "gone", "ignore", "require_folder"]
 
@@ -55,12 +56,13 @@ def gone(folder: Path) -> BuildError:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origins:
-    """Where the documents of a batch come from: three arrays of one length, and as many ids if documents have some."""
+    """Where the documents of a batch come from: three arrays of one length; as many ids and hashes of texts where kept."""
 
     rows: NDArray[np.uint64]
     offsets: NDArray[np.uint64]
     files: NDArray[np.uint32]
     ids: list[bytes] = field(default_factory=list[bytes])
+    hashes: NDArray[np.uint8] = field(default_factory=lambda: NO_HASHES)
 
 
 class RollingShards:
@@ -125,6 +127,7 @@ class RollingShards:
                     offsets=origins and origins.offsets[cut],
                     files=origins and origins.files[cut],
                     ids=origins.ids[cut] if origins else (),
+                    hashes=origins.hashes[cut] if origins else NO_HASHES,
                     checked=True,
                 )
             except HeadraceError:

@@ -1,1 +1,1 @@
-"""A corpus -> its parts, each a corpus, that share no text: `request` -> `copying` -> `place` -> `split`."""
+"""A corpus -> its parts, each a corpus, that share no text: `request` -> `pieces` -> `copying` -> `place` -> `making` -> `split`."""

@@ -1,14 +1,11 @@
 """One shard of a corpus -> one shard of each part that has documents of it: the unit of work of a split."""
 
-import hashlib
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,24 +15,20 @@ from headrace.building.job import REPORT_SECONDS, Hooks
 from headrace.building.place import Place
 from headrace.building.rolling import Origins, RollingShards, flush_chunks
 from headrace.building.tally import Tally
-from headrace.corpus import Corpus, MmapTokenStore
-from headrace.errors import BuildError, CorruptShardError
+from headrace.corpus import MmapTokenStore
+from headrace.errors import BuildError
 from headrace.manifest import By, ShardEntry, dtype_name_for
-from headrace.sampling.sides import HASH_BYTES, Sides
+from headrace.sampling.sides import Sides
 from headrace.sources.files import SourceFile, SourceShard
+from headrace.splitting.pieces import Piece, document_hashes, read_pieces
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of
-from headrace.storage.hdf5_reader import DocumentColumns, read_documents_in_pieces
+from headrace.storage.hdf5_reader import DocumentColumns
 from headrace.storage.hdf5_writer import HDF5ShardWriter
-from headrace.storage.incoming import OriginsDigest
+from headrace.storage.incoming import NO_HASHES
 from headrace.tokenizers.base import BatchTokenizer
 
 __all__ = ["Copied", "SplitJob", "SplitOutcome"]
-
-_ROWS = 1 << 16
-"""Documents whose index is read at once."""
-_TOKENS = 1 << 22
-"""Tokens that are read at once, if the first document is not longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +103,8 @@ class SplitJob:
         hooks.at(Place((Path(entry.path).name,)))
         try:
             with MmapTokenStore([entry], io="pread") as source:
-                for piece in _pieces(source, entry):
-                    side = sides.of(_hashes(piece, self.by, self.boundary_token_id))
+                for piece in read_pieces(source, entry):
+                    side = sides.of(document_hashes(piece, self.by, self.boundary_token_id))
                     for number, writer in enumerate(writers):
                         if writer is not None:
                             writer.add(piece, np.flatnonzero(side == number))
@@ -146,20 +139,6 @@ class SplitJob:
                 raise BuildError(f"{folder}: cannot be written: {error.strerror}") from error
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Piece:
-    """Some documents of a shard."""
-
-    columns: DocumentColumns
-    """The index of these and others: ..."""
-    first: int
-    """... these begin here, and are as many as ..."""
-    ends: NDArray[np.int64]
-    """... there are ends in ..."""
-    tokens: NDArray[Any]
-    """... their tokens."""
-
-
 class _Writer:
     """The shard of one part."""
 
@@ -182,11 +161,12 @@ class _Writer:
             tokenizer_sha256=job.tokenizer_sha256,
             source_files=columns.files if len(columns.rows) else (),
             document_ids=columns.id_ends is not None,
+            text_hashes=columns.text_hashes is not None,
             compression=self._compression,
             flush_chunks=flush_chunks(job.chunk_size * job.itemsize),
         )
 
-    def add(self, piece: _Piece, chosen: NDArray[np.intp]) -> None:
+    def add(self, piece: Piece, chosen: NDArray[np.intp]) -> None:
         """Append some documents of a piece, by their numbers in it."""
         if not len(chosen):
             return
@@ -210,7 +190,7 @@ class _Writer:
         )
 
 
-def _taken(piece: _Piece, chosen: NDArray[np.intp]) -> EncodedBatch:
+def _taken(piece: Piece, chosen: NDArray[np.intp]) -> EncodedBatch:
     """The tokens of some documents of a piece."""
     ends = piece.ends
     starts = np.concatenate([[0], ends[:-1]])
@@ -229,69 +209,10 @@ def _origins(columns: DocumentColumns, chosen: NDArray[np.intp]) -> Origins | No
     """What is stored of some documents beside their tokens. Every column that a shard may have is named here."""
     if not len(columns.rows):
         return None
-    ids = [] if columns.id_ends is None else [columns.id_bytes(number) for number in chosen.tolist()]
-    return Origins(columns.rows[chosen], columns.offsets[chosen], columns.file_indices[chosen], ids)
-
-
-def _pieces(source: Corpus, entry: ShardEntry) -> Iterator[_Piece]:
-    """The documents of a shard in order, compared with its entry once they are all given; `source` serves it alone.
-
-    Raises:
-        CorruptShardError: the shard is not what the entry says.
-    """
-    path = Path(entry.path)
-    tokens_sha256, ends_sha256, origins = hashlib.sha256(), hashlib.sha256(), OriginsDigest()
-    files: tuple[str, ...] = ()
-    begin = 0
-    for columns in read_documents_in_pieces(path, entry.document_count, _ROWS):
-        files = columns.files
-        ends_sha256.update(columns.ends.astype("<u8", copy=False).data)
-        columns.feed(origins)
-        _require_sound(columns, begin, entry)
-        ends = columns.ends.astype(np.int64)
-        first = 0
-        while first < len(ends):
-            last = max(int(np.searchsorted(ends, begin + _TOKENS, side="right")), first + 1)
-            stop = int(ends[last - 1])
-            tokens = source.get_slice(begin, stop)
-            tokens_sha256.update(tokens.data)
-            yield _Piece(columns, first, ends[first:last] - begin, tokens)
-            first, begin = last, stop
-    for what, wanted, found in (
-        ("number of tokens in its documents", entry.token_count, begin),
-        ("SHA-256 of its tokens", entry.sha256, tokens_sha256.hexdigest()),
-        ("SHA-256 of its document ends", entry.documents_sha256, ends_sha256.hexdigest()),
-        ("SHA-256 of its sources", entry.sources_sha256, origins.hex(files) if files else ""),
-    ):
-        if wanted not in {found, ""}:
-            raise _damaged(entry, f"the {what} is {found}, but shards.json says {wanted}")
-
-
-def _require_sound(columns: DocumentColumns, begin: int, entry: ShardEntry) -> None:
-    """Refuse what would be read beyond the shard, or put into no file."""
-    ends = columns.ends
-    if int(ends[0]) <= begin or int(ends[-1]) > entry.token_count or bool((ends[1:] <= ends[:-1]).any()):
-        raise _damaged(entry, f"its document ends do not increase to its {entry.token_count} tokens")
-    if len(columns.rows) and int(columns.file_indices.max()) >= len(columns.files):
-        raise _damaged(entry, f"it names source file {int(columns.file_indices.max())} of {len(columns.files)}")
-
-
-def _damaged(entry: ShardEntry, fault: str) -> CorruptShardError:
-    return CorruptShardError(
-        f"{entry.path}: {fault}; nothing was split (`headrace verify` lists everything that is damaged)"
+    return Origins(
+        columns.rows[chosen],
+        columns.offsets[chosen],
+        columns.file_indices[chosen],
+        [] if columns.id_ends is None else [columns.id_bytes(number) for number in chosen.tolist()],
+        NO_HASHES if columns.text_hashes is None else columns.text_hashes[chosen],
     )
-
-
-def _hashes(piece: _Piece, by: By, boundary: int) -> NDArray[np.uint8]:
-    """The hash of each document of a piece, shape (n, 16)."""
-    if by == "text":
-        raise NotImplementedError
-    ends = piece.ends
-    # Of every dtype the same, and of every boundary.
-    data = piece.tokens.astype("<u4").data.cast("B")
-    stops = (4 * (ends - (piece.tokens[ends - 1] == boundary))).tolist()
-    starts = (4 * np.concatenate([[0], ends[:-1]])).tolist()
-    hashes = b"".join(
-        hashlib.sha256(data[start:stop]).digest()[:HASH_BYTES] for start, stop in zip(starts, stops, strict=True)
-    )
-    return np.frombuffer(hashes, np.uint8).reshape(-1, HASH_BYTES)

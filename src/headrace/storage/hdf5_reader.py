@@ -26,6 +26,7 @@ __all__ = [
     "checked_ids",
     "read_documents",
     "read_documents_in_pieces",
+    "stores_text_hashes",
 ]
 
 _CACHED_CHUNKS = 4
@@ -110,6 +111,12 @@ def read_documents_in_pieces(path: Path, document_count: int, rows: int) -> Iter
         stored = _StoredColumns(path, file, document_count)
         for start in range(0, document_count, rows):
             yield stored.read(start, min(start + rows, document_count))
+
+
+def stores_text_hashes(path: Path) -> bool:
+    """Whether a shard has the hashes of its documents' texts."""
+    with open_shard(path) as file:
+        return f"documents/{HASH_COLUMN}" in file
 
 
 class _StoredColumns:

@@ -215,6 +215,31 @@ def test_by_texts(tmp_path, model, documents):
                 assert kept.tobytes() == b"".join(model["of_text"](texts[first - 1]) for first, _ in wanted)
 
 
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_loss_masks(tmp_path, model, documents, compression):
+    """Each token keeps what its mask says of it; a part that has all is the corpus."""
+    random = np.random.default_rng(0)
+    shards = [[random.integers(1, 9, random.integers(1, 9)).tolist() for _ in range(30)] for _ in range(2)]
+    masks = [[random.integers(0, 2, len(document) + 1).tolist() for document in shard] for shard in shards]
+    small_corpus(tmp_path / "c", shards, chunk_size=8, masks=masks, compression=compression)
+    asked = [("val", "0.4")]
+    headrace.split(tmp_path / "c", tmp_path / "o", asked)
+    for name in ("val", "train"):
+        wanted = [
+            (document, mask)
+            for shard, its_masks in zip(shards, masks, strict=True)
+            for document, mask in zip(shard, its_masks, strict=True)
+            if model["side"](model["of_tokens"](document), 0, asked) == name
+        ]
+        assert documents(tmp_path / "o" / name) == [[*document, 0] for document, _ in wanted]
+        with headrace.open(tmp_path / "o" / name) as corpus:
+            found = corpus.loss_mask(0, len(corpus)).tolist()
+        assert found == [value for _, mask in wanted for value in mask]
+    headrace.split(tmp_path / "c", tmp_path / "all", {"all": 1})
+    assert read_manifest(tmp_path / "all" / "all").fingerprint == read_manifest(tmp_path / "c").fingerprint
+    assert (tmp_path / "all" / "all" / ".headrace" / "loss_mask.bin").exists()
+
+
 def test_workers_change_nothing(tmp_path, small, files):
     """Two processes make the same bytes as one."""
     for workers in (1, 2):

@@ -271,6 +271,18 @@ def test_damage_is_not_copied(small, tmp_path, where, workers, error, told):
     assert not (tmp_path / "o").exists()
 
 
+def test_a_damaged_loss_mask_is_not_copied(tmp_path):
+    """One wrong bit of a mask is damage like any other."""
+    shards = [[[1, 2, 3]] * 20]
+    masks = [[[0, 1, 1, 1]] * 20]
+    small_corpus(tmp_path / "c", shards, chunk_size=16, masks=masks)
+    with h5py.File(tmp_path / "c" / "000000-0000-0000.h5", "r+") as file:
+        file["loss_mask"][33] = 0
+    with pytest.raises(CorruptShardError, match="the SHA-256 of its loss mask is"):
+        headrace.split(tmp_path / "c", tmp_path / "o", HALVES)
+    assert not (tmp_path / "o").exists()
+
+
 def test_a_full_disk(small, tmp_path, monkeypatch):
     """Too little free space is an error that says how much is there and needed; nothing is left."""
 

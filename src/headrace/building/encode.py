@@ -30,6 +30,8 @@ class EncodedBatch:
     """Text tokens left out because of `max_document_tokens`."""
     cut_documents: int
     """Documents they were cut from."""
+    loss_mask: NDArray[np.uint8] | None = None
+    """1 for each token that counts in the loss, else 0, shape (n,); None where that is not kept."""
 
 
 class DocumentEncoder:

@@ -118,16 +118,17 @@ class RollingShards:
             if self._shard_tokens is not None:
                 room = self._shard_tokens - writer.token_count
                 stop = min(int(np.searchsorted(ends, base + room, side="left")) + 1, stop)
-            cut = slice(start, stop)
+            cut, span = slice(start, stop), slice(base, int(ends[stop - 1]))
             try:
                 writer.add_documents(
-                    batch.tokens[base : int(ends[stop - 1])],
+                    batch.tokens[span],
                     ends[cut] - base,
                     rows=origins and origins.rows[cut],
                     offsets=origins and origins.offsets[cut],
                     files=origins and origins.files[cut],
                     ids=origins.ids[cut] if origins else (),
                     hashes=origins.hashes[cut] if origins else NO_HASHES,
+                    loss_mask=None if batch.loss_mask is None else batch.loss_mask[span],
                     checked=True,
                 )
             except HeadraceError:
@@ -174,8 +175,9 @@ class RollingShards:
 
     def _require_room(self, batch: EncodedBatch, writer: HDF5ShardWriter) -> None:
         """Stop before the disk is full: HDF5 can neither write nor close a file there."""
-        chunk = writer.chunk_size * batch.tokens.itemsize
-        tokens = batch.tokens.nbytes + writer.buffered_bytes
+        masked = batch.loss_mask is not None
+        chunk = writer.chunk_size * (batch.tokens.itemsize + masked)
+        tokens = batch.tokens.nbytes + masked * len(batch.tokens) + writer.buffered_bytes
         wanted = tokens + _ROW_BYTES * len(batch.ends) + 2 * chunk + _SPARE_BYTES
         try:
             disk = os.statvfs(self._folder)

@@ -162,6 +162,7 @@ class _Writer:
             source_files=columns.files if len(columns.rows) else (),
             document_ids=columns.id_ends is not None,
             text_hashes=columns.text_hashes is not None,
+            loss_mask=bool(job.entry.loss_mask_sha256),
             compression=self._compression,
             flush_chunks=flush_chunks(job.chunk_size * job.itemsize),
         )
@@ -191,22 +192,23 @@ class _Writer:
 
 
 def _taken(piece: Piece, chosen: NDArray[np.intp]) -> EncodedBatch:
-    """The tokens of some documents of a piece."""
+    """The tokens of some documents of a piece, and their loss mask."""
     ends = piece.ends
-    starts = np.concatenate([[0], ends[:-1]])
-    lengths = (ends - starts)[chosen]
     if len(chosen) == len(ends):
-        return EncodedBatch(piece.tokens, ends, 0, 0)
+        return EncodedBatch(piece.tokens, ends, 0, 0, piece.loss_mask)
+    starts = np.concatenate([[0], ends[:-1]])
     # Neighbours are copied together: in the largest part there are few others between them.
     breaks = np.flatnonzero(chosen[1:] != chosen[:-1] + 1) + 1
     firsts = starts[chosen[np.concatenate([[0], breaks])]].tolist()
     stops = ends[chosen[np.concatenate([breaks - 1, [len(chosen) - 1]])]].tolist()
-    runs = [piece.tokens[first:stop] for first, stop in zip(firsts, stops, strict=True)]
-    return EncodedBatch(np.concatenate(runs), np.cumsum(lengths), 0, 0)
+    runs = [slice(first, stop) for first, stop in zip(firsts, stops, strict=True)]
+    tokens = np.concatenate([piece.tokens[run] for run in runs])
+    mask = None if piece.loss_mask is None else np.concatenate([piece.loss_mask[run] for run in runs])
+    return EncodedBatch(tokens, np.cumsum((ends - starts)[chosen]), 0, 0, mask)
 
 
 def _origins(columns: DocumentColumns, chosen: NDArray[np.intp]) -> Origins | None:
-    """What is stored of some documents beside their tokens. Every column that a shard may have is named here."""
+    """What is stored of some documents beside what is stored of their tokens: every column that a shard may have."""
     if not len(columns.rows):
         return None
     return Origins(

@@ -35,6 +35,8 @@ class Piece:
     """... there are ends in ..."""
     tokens: NDArray[Any]
     """... their tokens."""
+    loss_mask: NDArray[np.uint8] | None
+    """Of the tokens; None where none is stored."""
 
 
 def read_pieces(source: Corpus, entry: ShardEntry) -> Iterator[Piece]:
@@ -44,7 +46,7 @@ def read_pieces(source: Corpus, entry: ShardEntry) -> Iterator[Piece]:
         CorruptShardError: the shard is not what the entry says.
     """
     path = Path(entry.path)
-    tokens_sha256, ends_sha256, origins = hashlib.sha256(), hashlib.sha256(), OriginsDigest()
+    tokens_sha256, ends_sha256, mask_sha256, origins = *(hashlib.sha256() for _ in range(3)), OriginsDigest()
     files: tuple[str, ...] = ()
     begin = 0
     for columns in read_documents_in_pieces(path, entry.document_count, _ROWS):
@@ -59,11 +61,15 @@ def read_pieces(source: Corpus, entry: ShardEntry) -> Iterator[Piece]:
             stop = int(ends[last - 1])
             tokens = source.get_slice(begin, stop)
             tokens_sha256.update(tokens.data)
-            yield Piece(columns, first, ends[first:last] - begin, tokens)
+            mask = source.loss_mask(begin, stop) if source.has_loss_mask else None
+            if mask is not None:
+                mask_sha256.update(mask.data)
+            yield Piece(columns, first, ends[first:last] - begin, tokens, mask)
             first, begin = last, stop
     for what, wanted, found in (
         ("number of tokens in its documents", entry.token_count, begin),
         ("SHA-256 of its tokens", entry.sha256, tokens_sha256.hexdigest()),
+        ("SHA-256 of its loss mask", entry.loss_mask_sha256, mask_sha256.hexdigest()),
         ("SHA-256 of its document ends", entry.documents_sha256, ends_sha256.hexdigest()),
         ("SHA-256 of its sources", entry.sources_sha256, origins.hex(files) if files else ""),
     ):

@@ -17,7 +17,7 @@ import numpy as np
 
 GOLDEN = Path(__file__).parent / "sides.json"
 MASK = 2**64 - 1
-SIDES = 3
+SIDES = 8
 SEEDS = (0, 1, 7, 2**32, 2**63 - 1)
 DOCUMENTS = ([], [1], [1, 2, 3], [65535], [2**32 - 1], list(range(1000)))
 """Token ids without their boundary."""

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 import headrace
 from corpus import OUT, Corpus, collect
-from headrace.loading.loader import BLOCK_STEPS
+from headrace.loading.rows import BLOCK_STEPS
 
 ROWS, WINDOW = 64, 1024
 READ = WINDOW + 1  # inputs and targets

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import PlanError
 from headrace.loading import Loader
-from headrace.loading.loader import BLOCK_STARTS
+from headrace.loading.rows import BLOCK_STARTS
 from headrace.sampling import Plan
 from headrace.testing.memory import MemoryCorpus
 

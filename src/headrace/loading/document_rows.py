@@ -50,18 +50,19 @@ class DocumentRows:
         self.places = np.minimum(self.starts, token_count - self.reads)
         """... from these positions on, which lie before the start where it is too close to the corpus' end."""
 
-    def arrange(self, row: int, read: NDArray[Any], pad_id: int) -> NDArray[Any]:
-        """Return the tokens of one step's rows, `(B, read_length)`, in place where possible.
+    def arrange(self, row: int, read: NDArray[Any], pad_id: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return the tokens of one step's rows, `(B, read_length)`, in `out` or else in place where possible.
 
         Args:
             row: which step.
             read: what was read, `(B, reads)`.
             pad_id: stands where a document has ended.
+            out: `(B, read_length)`; may be `read` itself.
         """
         moved = self.starts[row] - self.places[row]
         tokens = read
         if self.reads < self._read_length:
-            tokens = np.empty((len(read), self._read_length), read.dtype)
+            tokens = np.empty((len(read), self._read_length), read.dtype) if out is None else out
             tokens[:, : self.reads] = read
         for number in np.flatnonzero(moved).tolist():
             tokens[number, : self.reads - moved[number]] = read[number, moved[number] :].copy()

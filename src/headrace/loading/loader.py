@@ -1,18 +1,21 @@
 """A corpus and a plan together: step -> batch."""
 
+import time
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from itertools import count
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from headrace.errors import PlanError
+from headrace.loading.ahead import ReadAhead
 from headrace.loading.batch import Batch
-from headrace.loading.document_rows import DocumentRows, documents_reading, unserved_targets
-from headrace.loading.marks import BoundaryLoss, Marker, MarkOptions, Marks, WindowMarker, both
+from headrace.loading.document_rows import documents_reading, unserved_targets
+from headrace.loading.marks import BoundaryLoss, MarkOptions, Marks, both
+from headrace.loading.prefetch import prefetched
+from headrace.loading.rows import Rows, locate_rows
 from headrace.loading.source import (
-    MaskSource,
-    WindowBlock,
     WindowSource,
     boundary_of,
     corpus_identity,
@@ -22,18 +25,12 @@ from headrace.loading.source import (
     verify_store,
 )
 from headrace.loading.state import plan_of_state, state_of
+from headrace.loading.stats import LoaderStats, Tally
 from headrace.sampling import Places, Plan
-from headrace.sampling.checks import checked_int, nearest_divisors
+from headrace.sampling.checks import checked_int
 from headrace.verdicts import Verify
 
 __all__ = ["Loader"]
-
-BLOCK_STEPS = 1_024
-"""Steps whose starts are worked out together: numpy's cost of a call is paid once for them."""
-BLOCK_STARTS = 131_072
-"""Most starts of a block (1 MiB), whatever the batch size."""
-BLOCK_EPOCHS = 64
-"""Most epochs of a block: each costs keys, and a tiny corpus has many in few steps."""
 
 
 class Loader:
@@ -63,6 +60,8 @@ class Loader:
             neither. What counts is in the batch's `loss_mask`.
         pad_id: stands where a document is shorter than its row, in plans of documents; by default the corpus' boundary,
             or 0 where it has none.
+        prefetch: batches that a thread makes ahead of iteration; 0 for none. It changes no batch, and pays where making
+            one takes long beside a step: from a cold disk, of compressed shards, with `document_ids`.
 
     Raises:
         PlanError: the plan is for another corpus, or the rank and world size do not fit it.
@@ -84,6 +83,7 @@ class Loader:
         position_ids: bool = False,
         boundary_loss: BoundaryLoss = "keep",
         pad_id: int | None = None,
+        prefetch: int = 0,
     ) -> None:
         self._options = MarkOptions(bool(document_ids), bool(position_ids), boundary_loss)
         require_same_corpus(plan, corpus)
@@ -94,7 +94,9 @@ class Loader:
         self.dtype = np.dtype(dtype)
         self._corpus = corpus
         self._pad_id = boundary_of(corpus) if pad_id is None else checked_int("pad_id", pad_id, least=0)
+        self._prefetch = checked_int("prefetch", prefetch, least=0)
         self._step = 0
+        self._tally = Tally()
         self._follow(plan)
         verify_store(corpus, verify)
 
@@ -107,10 +109,15 @@ class Loader:
         self.plan = plan
         self._steps = plan.steps
         self._inside = plan.targets == "inside"
-        self._block: _Block | None = None
+        self._rows: Rows | None = None
+        self._next: Rows | None = None
+        self._ahead = ReadAhead[Rows]()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_block": None}
+        return {**self.__dict__, "_rows": None, "_next": None, "_ahead": None, "_tally": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _ahead=ReadAhead[Rows](), _tally=Tally())
 
     @property
     def step(self) -> int:
@@ -163,36 +170,66 @@ class Loader:
         if self._step == self._steps:
             self._step = 0
         while self._step != self._steps:
-            batch = self.batch(self._step)
-            self._step += 1
-            yield batch
+            plan, coming = self.plan, self._coming()
+            while True:
+                asked = time.perf_counter()
+                batch = next(coming, None)
+                if batch is None:
+                    break
+                self._step = batch.step + 1
+                self._tally.add(batch.input_ids.size, asked)
+                yield batch
+                if self._step != batch.step + 1 or self.plan is not plan:  # set by whoever iterates
+                    break
 
-    def batch(self, step: int, *, micro: int = 0, of: int = 1) -> Batch:
+    def _coming(self) -> Iterator[Batch]:
+        """Make the batches from the present step on."""
+        steps = count(self._step) if self._steps is None else range(self._step, self._steps)
+        return prefetched(self._made, steps, self._prefetch) if self._prefetch else map(self._made, steps)
+
+    def stats(self) -> LoaderStats:
+        """Return what was served so far, and how long it was waited for."""
+        return self._tally.stats(self._ahead.cold_share)
+
+    def batch(self, step: int, *, micro: int = 0, of: int = 1, out: NDArray[Any] | None = None) -> Batch:
         """Return this rank's rows of one step, in arrays of their own.
 
         Args:
             step: of the optimizer.
             micro: which part of this rank's rows, for gradients that are accumulated over several batches.
             of: number of parts; it must divide the rank's rows. All parts in order are the rank's batch.
+            out: holds the batch's tokens in place of an array of its own, `(B, plan.read_length)`, C-contiguous, of the
+                loader's dtype: pinned memory, for instance. It is overwritten whole.
 
         Raises:
             PlanError: the plan has no such step, or the step no such part.
+            ValueError: `out` is of another shape, dtype or order.
         """
+        asked = time.perf_counter()
+        batch = self._made(step, micro, of, out)
+        self._tally.add(batch.input_ids.size, asked)
+        return batch
+
+    def _made(self, step: int, micro: int = 0, of: int = 1, out: NDArray[Any] | None = None) -> Batch:
         step = checked_int("step", step, least=0)
-        block = self._block
-        if block is None or not block.first <= step < block.stop or block.of != of:
-            self._block = block = self._located(step, of)
+        rows = self._rows
+        if rows is None or not rows.holds(step, of):
+            ahead = self._next
+            self._rows = rows = ahead if ahead is not None and ahead.holds(step, of) else self._located(step, of)
         if micro:
             micro = checked_int("micro", micro, least=0, below=of)
-        row = (step - block.first) * of + micro
-        tokens = block.gathered(block.windows, row, self.dtype, self._pad_id)
-        marks = Marks() if block.marker is None else block.marker.marks(row)
+        if out is not None:
+            self._require_fit(out, rows)
+        row = (step - rows.first) * of + micro
+        self._ahead.before(rows, row, self._after)
+        tokens = rows.gathered(rows.windows, row, self.dtype, self._pad_id, out)
+        marks = Marks() if rows.marker is None else rows.marker.marks(row)
         mask = marks.loss_mask
         if self._steps is not None:
             mask = both(mask, self.plan.loss_mask(step, self.rank * of + micro, self.world_size * of))
-        if block.stored is not None:
+        if rows.stored is not None:
             stored = np.zeros((len(tokens), self.plan.window), np.bool_)  # inside, nothing is read after the last input
-            stored[:, : tokens.shape[1] - 1] = block.gathered(block.stored, row, np.dtype(np.uint8), 0)[:, 1:]
+            stored[:, : tokens.shape[1] - 1] = rows.gathered(rows.stored, row, np.dtype(np.uint8), 0)[:, 1:]
             mask = both(mask, stored)
         return Batch(
             step=step,
@@ -200,10 +237,17 @@ class Loader:
             targets=None if self._inside else tokens[:, 1:],
             labels=tokens if self._inside else None,
             loss_mask=mask,
-            starts=block.starts[row].copy(),
+            starts=rows.starts[row].copy(),
             document_ids=marks.document_ids,
             position_ids=marks.position_ids,
         )
+
+    def _require_fit(self, out: NDArray[Any], rows: Rows) -> None:
+        wanted = rows.shape[0], self.plan.read_length
+        if out.shape != wanted or out.dtype != self.dtype or not out.flags.c_contiguous:
+            raise ValueError(
+                f"out: wanted {self.dtype} {wanted}, C-contiguous, found {out.dtype} {out.shape}, strides {out.strides}"
+            )
 
     def steps_of(self, tokens: range, epochs: range | None = None, *, steps: range | None = None) -> Places:
         """Find the rows that read any of some tokens. As `Plan.steps_of`, for plans of documents too."""
@@ -230,62 +274,16 @@ class Loader:
     def _identity(self) -> dict[str, object]:
         return {**corpus_identity(self._corpus), "boundary_loss": self._options.boundary_loss}
 
-    def _located(self, step: int, of: int) -> "_Block":
-        """Work out where the rows of a step lie, and those of the steps around it."""
-        of = checked_int("of", of, least=1)
-        plan, alike = self.plan, self.plan.steps_alike(step)
-        rows = plan.valid(step, self.rank, self.world_size).size
-        if rows % of:
-            raise PlanError(
-                f"of must divide the {rows} rows of a rank's batch, found {of}; the nearest that does is "
-                f"{nearest_divisors(rows, of)}"
-            )
-        epoch_steps = BLOCK_EPOCHS * plan.windows // plan.batch_size_at(step)
-        count = max(1, min(BLOCK_STEPS, BLOCK_STARTS // rows, epoch_steps))
-        first = step - (step - alike.start) % count
-        stop = min(first + count, alike.stop)
-        numbers = plan.documents_many if plan.order == "documents" else plan.starts_many
-        found = numbers(first, stop - first, self.rank, self.world_size).reshape(-1, rows // of)
-        documents = marker = None
-        starts, length = found, plan.read_length
-        if plan.order == "documents":
-            marker = documents = DocumentRows(
-                ends_of(self._corpus),
-                found,
-                window=plan.window,
-                read_length=plan.read_length,
-                token_count=plan.token_count,
-                options=self._options,
-            )
-            starts, length = documents.starts, documents.reads
-        elif self._options.any:
-            marker = WindowMarker(
-                ends_of(self._corpus), found, window=plan.window, reads_next=not self._inside, options=self._options
-            )
-        places, corpus = starts if documents is None else documents.places, self._corpus
-        windows, masked = corpus.windows(places, length), isinstance(corpus, MaskSource) and corpus.has_loss_mask
-        stored = cast("MaskSource", corpus).loss_mask_windows(places, length) if masked else None
-        return _Block(first, stop, of, (rows // of, length), starts, windows, stored, marker, documents)
+    def _located(self, step: int, of: int) -> Rows:
+        return locate_rows(
+            self._corpus, self.plan, step, of, rank=self.rank, world_size=self.world_size, options=self._options
+        )
 
-
-class _Block(NamedTuple):
-    """Several steps of one batch size, their windows located once. A row is a part of a step, `of` of them."""
-
-    first: int
-    stop: int
-    of: int
-    shape: tuple[int, int]
-    """Of what is read for a row of the block."""
-    starts: NDArray[np.int64]
-    """`(steps * of, rows)`."""
-    windows: WindowBlock
-    stored: WindowBlock | None
-    """The corpus' loss mask of the same windows."""
-    marker: Marker | None
-    documents: DocumentRows | None
-
-    def gathered(self, windows: WindowBlock, row: int, dtype: np.dtype[Any], pad: int) -> NDArray[Any]:
-        """Return the windows of one row, `(rows, read_length)`; `pad` stands behind the end of a document's row."""
-        out = np.empty(self.shape, dtype)
-        windows.gather_into(row, out)
-        return out if self.documents is None else self.documents.arrange(row, out, pad)
+    def _after(self, rows: Rows) -> Rows | None:
+        """Work out where the rows behind these lie, unless that was done; None where the plan ends."""
+        if rows.stop >= self.plan.step_limit:
+            return None
+        following = self._next
+        if following is None or not following.holds(rows.stop, rows.of):
+            self._next = following = self._located(rows.stop, rows.of)
+        return following

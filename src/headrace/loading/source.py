@@ -29,6 +29,14 @@ class WindowBlock(Protocol):
         """Fill `out`, C-contiguous `(B, length)` of int64 or the corpus' dtype, with the windows of one row."""
         ...
 
+    def cold_share(self) -> float:
+        """Return which share of a sample of the windows has to come from the disk; 0 for what has no disk."""
+        ...
+
+    def will_need(self, row: int, /) -> None:
+        """Let the windows of one row be fetched, without waiting for them."""
+        ...
+
 
 class WindowSource(Protocol):
     """What a loader needs of a corpus."""

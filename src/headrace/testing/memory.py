@@ -106,6 +106,13 @@ class MemoryBlock:
         """Fill `out`, `(B, length)`, with the windows of one row of the starts."""
         np.copyto(out, self.line[self.starts[row]])
 
+    def cold_share(self) -> float:
+        """Return 0: all of it is in memory."""
+        return 0.0
+
+    def will_need(self, row: int) -> None:
+        """Do nothing: it is there."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryDocuments:

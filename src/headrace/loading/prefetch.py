@@ -1,0 +1,31 @@
+"""Batches made on a thread while the trainer is at work on the ones before."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+__all__ = ["prefetched"]
+
+Step = TypeVar("Step")
+Made = TypeVar("Made")
+
+
+def prefetched(make: Callable[[Step], Made], steps: Iterable[Step], depth: int) -> Iterator[Made]:
+    """Yield `make(step)` of each step, in order, made by one thread, `depth` of them ahead of what is asked for.
+
+    The thread ends when the iterator does: at its end, when it is closed or collected, and when `make` or whoever
+    consumes it raises. An exception of `make` is raised where its result would have come.
+    """
+    left = iter(steps)
+    waiting: deque[Future[Made]] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="headrace-prefetch") as thread:
+        try:
+            waiting.extend(thread.submit(make, step) for step in islice(left, depth))
+            while waiting:
+                made = waiting.popleft().result()
+                waiting.extend(thread.submit(make, step) for step in islice(left, 1))
+                yield made
+        finally:
+            thread.shutdown(wait=True, cancel_futures=True)

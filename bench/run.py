@@ -12,7 +12,7 @@ from pathlib import Path
 from checks import Check, print_checks
 from harness import LOAD_BEFORE, RESULTS
 
-BENCHMARKS = ("build", "two_workers", "inputs", "windows", "startup", "compression", "chunks", "truncation")
+BENCHMARKS = ("build", "two_workers", "inputs", "windows", "cold", "startup", "compression", "chunks", "truncation")
 BUSY = 0.5
 
 

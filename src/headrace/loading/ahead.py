@@ -57,6 +57,8 @@ class ReadAhead(Generic[Located]):
         """Number of the row before which all were asked for."""
         self.cold_share: float | None = None
         """Of a sample of the windows that were located together with the present row; None if none was taken yet."""
+        self.warm: Located | None = None
+        """The present rows, if there is nothing to ask for."""
 
     def before(self, rows: Located, row: int, after: Callable[[Located], Located | None]) -> None:
         """Ask for the windows of a row that is about to be read, and of those of the next few steps, if they are cold.
@@ -71,7 +73,8 @@ class ReadAhead(Generic[Located]):
             return
         if self.cold_share is None or rows is not self._rows:
             self._rows, self.cold_share = rows, rows.windows.cold_share()
-        if self.cold_share >= COLD:
+            self.warm = rows if self.cold_share < COLD else None
+        if self.warm is None:
             self._ask(rows, rows.numbers[row], after)
 
     def _ask(self, rows: Located, number: int, after: Callable[[Located], Located | None]) -> None:

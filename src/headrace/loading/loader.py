@@ -32,6 +32,8 @@ from headrace.verdicts import Verify
 
 __all__ = ["Loader"]
 
+_NO_MARKS = Marks()
+
 
 class Loader:
     """Serves the batches of a plan. `batch(step)` is a pure function: any step, any number of times, at equal cost.
@@ -213,7 +215,7 @@ class Loader:
     def _made(self, step: int, micro: int = 0, of: int = 1, out: NDArray[Any] | None = None) -> Batch:
         step = checked_int("step", step, least=0)
         rows = self._rows
-        if rows is None or not rows.holds(step, of):
+        if rows is None or of != rows.of or not rows.first <= step < rows.stop:
             ahead = self._next
             self._rows = rows = ahead if ahead is not None and ahead.holds(step, of) else self._located(step, of)
         if micro:
@@ -221,9 +223,10 @@ class Loader:
         if out is not None:
             self._require_fit(out, rows)
         row = (step - rows.first) * of + micro
-        self._ahead.before(rows, row, self._after)
+        if rows is not self._ahead.warm:
+            self._ahead.before(rows, row, self._after)
         tokens = rows.gathered(rows.windows, row, self.dtype, self._pad_id, out)
-        marks = Marks() if rows.marker is None else rows.marker.marks(row)
+        marks = _NO_MARKS if rows.marker is None else rows.marker.marks(row)
         mask = marks.loss_mask
         if self._steps is not None:
             mask = both(mask, self.plan.loss_mask(step, self.rank * of + micro, self.world_size * of))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.building.plan import BuildPlan, PlannedSource
-from headrace.errors import OutputExistsError
+from headrace.errors import OutputExistsError, Problem
 from headrace.in_progress import SHARD_NAME
 from headrace.manifest import INDEX_NAME, Append, Manifest
 from headrace.storage.atomic import write_bytes
@@ -24,7 +24,8 @@ def refuse_other_corpus(path: Path, manifest: Manifest, plan: BuildPlan) -> None
     """Refuse to mix what one corpus cannot hold.
 
     Raises:
-        OutputExistsError: another tokenizer, boundary or chunk size, or a corpus that does not say.
+        OutputExistsError: another tokenizer, boundary or chunk size, or a corpus that does not say; or duplicates are to be
+            left out, and it does not store the hashes of its texts.
     """
     if manifest.version == 1 or manifest.tokenizer is None:
         raise OutputExistsError(f"{path}: does not say which tokenizer wrote it, so nothing can be appended safely")
@@ -34,6 +35,14 @@ def refuse_other_corpus(path: Path, manifest: Manifest, plan: BuildPlan) -> None
     problems = mine.differences(replace(plan, mode="build", base="", options=options, sources=()))
     if problems:
         raise OutputExistsError(f"{path}: cannot be appended to by this command", problems=problems)
+    parts = [("the corpus", manifest.options), *(("an append to it", append.options) for append in manifest.appends)]
+    unhashed = [Problem(name, "was built without --dedup exact") for name, options in parts if "dedup" not in options]
+    if "dedup" in plan.options and unhashed:
+        raise OutputExistsError(
+            f"{path}: does not store the hashes of all its texts, so what it holds already is not known; append without "
+            "--dedup, or build all of it again with --dedup exact and --overwrite",
+            problems=unhashed,
+        )
 
 
 def appended_plan(manifest: Manifest) -> BuildPlan | None:

@@ -60,6 +60,7 @@ def build(
     on_bad_input: Literal["error", "skip", "replace"] = "error",
     max_bad: float = 0.01,
     keep_empty: bool = False,
+    dedup: Literal["none", "exact"] = "none",
     allow_duplicates: bool = False,
     validate: bool = False,
     append: bool = False,
@@ -70,7 +71,7 @@ def build(
 ) -> BuildFinished:
     """Tokenize documents into a corpus.
 
-    The corpus' bytes depend on the inputs, the tokenizer and the options from `text_field` to `keep_empty` (workers
+    The corpus' bytes depend on the inputs, the tokenizer and the options from `text_field` to `dedup` (workers
     left out), not on how the work is divided. Nothing appears under `shards.json` before all of it is whole. What an
     earlier run of the same command has finished, before it failed or was killed, is checked and kept.
 
@@ -108,6 +109,9 @@ def build(
             where bytes are invalid.
         max_bad: share of bad documents of a source above which `skip` and `replace` stop.
         keep_empty: keep documents with an empty text, as a boundary alone.
+        dedup: `exact` keeps, of all documents with one text, the first in the order of the sources, or with `append` the one
+            in the corpus; the others are counted as `duplicate`, and listed with the place of the one that is kept. Sources
+            are read twice. The corpus stores the hashes of texts, so that later appends can do the same.
         allow_duplicates: accept `a.jsonl` beside `a.jsonl.gz`; append what is in the corpus already.
         validate: read everything back and compare before returning.
         append: add the inputs to the corpus that is there, whose index is kept: `headrace.open(version=...)`.
@@ -133,6 +137,7 @@ def build(
     _check_options(
         on_bad_input,
         max_bad,
+        dedup,
         workers=workers,
         chunk_tokens=chunk_tokens,
         shard_tokens=shard_tokens,
@@ -152,6 +157,11 @@ def build(
         raise BuildError("append adds to a corpus and overwrite replaces it; wanted one of the two")
     field = Field(text_field if ids_field is None else ids_field, None if ids_field is None else Ids(), id_field)
     given = given_documents(inputs)
+    if given is not None and dedup != "none":
+        raise BuildError(
+            "dedup reads the documents twice, and those of a program can be read once only: write them to a file (JSON lines) "
+            "and build that, or leave duplicates out before"
+        )
     if given is not None:
         found = Discovery.of_documents(given_file(given, field, paths=given is inputs))
     else:
@@ -200,6 +210,7 @@ def build(
             on_bad_input=BadInput(on_bad_input).value,
             max_bad=max_bad,
             keep_empty=keep_empty,
+            dedup=dedup,
             cut_bytes=CUT_BYTES,
         )
         command = BuildPlan.of("build", "", found, options, loaded.ref)
@@ -268,7 +279,7 @@ def _nothing_to_do(output: str, work: Work, found: Discovery, on_event: Subscrib
     return report
 
 
-def _check_options(on_bad_input: str, max_bad: float, **counts: int | None) -> None:
+def _check_options(on_bad_input: str, max_bad: float, dedup: str, **counts: int | None) -> None:
     problems = [
         Problem(name, f"wanted an integer from 1, found {value!r}")
         for name, value in counts.items()
@@ -276,6 +287,8 @@ def _check_options(on_bad_input: str, max_bad: float, **counts: int | None) -> N
     ]
     if on_bad_input not in set(BadInput):
         problems.append(Problem("on_bad_input", f"wanted error, skip or replace, found {on_bad_input!r}"))
+    if dedup not in {"none", "exact"}:
+        problems.append(Problem("dedup", f"wanted none or exact, found {dedup!r}"))
     if not 0 <= max_bad <= 1:
         problems.append(Problem("max_bad", f"wanted a fraction from 0 to 1, found {max_bad!r}"))
     if problems:

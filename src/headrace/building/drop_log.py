@@ -12,17 +12,17 @@ from headrace.errors import MAX_LISTED, BuildError
 from headrace.sources import Drop
 from headrace.storage.atomic import fsync_folder
 
-__all__ = ["EMPTY", "MOST_KEPT", "DropLog", "faults_in"]
+__all__ = ["DUPLICATE", "EMPTY", "MOST_KEPT", "DropLog", "faults_in"]
 
-EMPTY = "empty"
-"""The one reason for dropping a document that is no fault of the input."""
+EMPTY, DUPLICATE = "empty", "duplicate"
+"""The reasons for dropping a document that are no fault of the input."""
 MOST_KEPT = 1000
 """Bad documents that are held in memory at most; how many of them are listed is for whoever prints them."""
 
 
 def faults_in(drops: Iterable[Drop]) -> list[Drop]:
     """Those that are a fault of the input."""
-    return [drop for drop in drops if drop.reason != EMPTY]
+    return [drop for drop in drops if drop.reason not in {EMPTY, DUPLICATE}]
 
 
 class DropLog:
@@ -32,8 +32,8 @@ class DropLog:
     there is whole.
 
     Attributes:
-        first: the first bad documents, `MOST_KEPT` at most, and after the context a few of them; empty documents are no
-            fault.
+        first: the first bad documents, `MOST_KEPT` at most, and after the context a few of them; empty documents and
+            duplicates are no fault.
 
     Raises:
         BuildError: the file cannot be written.
@@ -88,7 +88,9 @@ class DropLog:
         for drop in drops:
             line = None if drop.row < 0 else drop.row + 1
             byte = None if drop.byte < 0 else drop.byte
-            row = {"file": drop.path, "line": line, "byte": byte, "reason": drop.reason}
+            row: dict[str, object] = {"file": drop.path, "line": line, "byte": byte, "reason": drop.reason}
+            if drop.kept is not None:
+                row["kept"] = {"file": drop.kept[0], "line": drop.kept[1] + 1}
             self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def _not_written(self, error: OSError) -> BuildError:

@@ -34,18 +34,27 @@ def share_out(
         if not left or job is jobs[-1]:  # not limited, or none are wanted any more
             yield replace(job, most=left)
         else:
-            outcome = finished.get(job.shard.key)
-            count = outcome.documents if outcome and not outcome.ended_early else _documents(job, left)
+            count = _documents(job, finished.get(job.shard.key), left)
             yield replace(job, most=left if count >= left else None)
             left -= min(count, left)
 
 
-def _documents(job: ShardJob, most: int) -> int:
+def _documents(job: ShardJob, outcome: ShardOutcome | None, most: int) -> int:
+    """How many there are; if more than `most`, at least so many."""
+    if job.duplicates is not None:  # they were counted when these were looked for
+        return job.duplicates.kept
+    if outcome is not None and not outcome.ended_early:
+        return outcome.documents
     return sum(len(batch.texts) for batch in wanted_batches(job.shard, job.options, most=most))
 
 
-def agrees(outcome: ShardOutcome, most: int | None) -> bool:
-    """Whether a source shard that was finished is as a job would make it that keeps at most so many documents."""
+def agrees(outcome: ShardOutcome | None, job: ShardJob) -> bool:
+    """Whether a source shard that was finished is as a job would make it: as many documents, and the same left out."""
+    if outcome is None:
+        return True
+    if outcome.duplicates != (job.duplicates.sha256 if job.duplicates else ""):
+        return False
+    most = job.most
     if outcome.ended_early:
         return most == outcome.most
     return most is None or outcome.documents < most

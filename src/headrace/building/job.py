@@ -11,6 +11,7 @@ import numpy as np
 
 from headrace.building.cutting import JobCuts, unplaced_log
 from headrace.building.drop_log import DropLog
+from headrace.building.duplicates import Duplicates
 from headrace.building.encode import DocumentEncoder
 from headrace.building.lane import Lane
 from headrace.building.output import drop_log, remove_attempt
@@ -62,6 +63,8 @@ class ContentOptions:
     compression: str = "none"
     id_field: str | None = None
     """Where documents have ids that are kept."""
+    dedup: str = "none"
+    """`exact`: of documents with one text the first is kept; and the hashes of texts are stored."""
     max_documents: int | None = None
     """Of the whole build; each job is told its part."""
     cut_bytes: int = CUT_BYTES
@@ -117,6 +120,8 @@ class ShardJob:
     """Whether there is a core for a second thread."""
     most: int | None = None
     """Documents kept at most: those behind the last of them are not read. None for all."""
+    duplicates: Duplicates | None = None
+    """What is left out, where duplicates are."""
 
     def run(self, tokenizer: BatchTokenizer | None, hooks: "Hooks") -> "ShardOutcome":
         """See `Job.run`."""
@@ -151,6 +156,8 @@ class ShardOutcome:
     """... so many that its file has, where these are read side by side."""
     rows: int = 0
     """Lines of such a cut, by which those of the cuts behind it come later in the file than their readers count."""
+    duplicates: str = ""
+    """Which documents were left out as duplicates, and for which: `Duplicates.sha256`; empty where none were looked for."""
 
     @property
     def key(self) -> Key:
@@ -220,6 +227,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
             tokenizer_sha256=tokenizer.ref.sha256,
             source_files=labels,
             document_ids=options.id_field is not None,
+            text_hashes=job.duplicates is not None,
             compression=options.compression,
             flush_chunks=flush_chunks(options.chunk_tokens * encoder.dtype.itemsize),
         )
@@ -263,6 +271,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
         cut=job.shard.key[1],
         cuts=job.shard.cuts,
         rows=tally.rows if job.shard.cut else 0,
+        duplicates=job.duplicates.sha256 if job.duplicates else "",
     )
 
 
@@ -310,7 +319,7 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
             hooks.at(place_of(batch, job.shard))
             encoded = encoder.encode(batch.texts)
             rows = batch.rows - np.uint64(batch.row_base)
-            lane.call(shards.add, encoded, Origins(rows, batch.offsets, batch.files, batch.ids))
+            lane.call(shards.add, encoded, Origins(rows, batch.offsets, batch.files, batch.ids, batch.hashes))
             tally.tokens += len(encoded.tokens)
             tally.cut_tokens += encoded.cut_tokens
         if place := place_after(batch, job.shard):
@@ -322,7 +331,7 @@ def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books:
 
 
 def _batches(job: ShardJob, tally: Tally, observe: Observer) -> Iterator[DocumentBatch]:
-    for batch in wanted_batches(job.shard, job.options, most=job.most, observe=observe):
+    for batch in wanted_batches(job.shard, job.options, most=job.most, duplicates=job.duplicates, observe=observe):
         tally.add(batch)
         if job.shard.files[0].given is not None:
             observe(job.shard.files[0], framed(batch.texts))

@@ -1,7 +1,7 @@
 """From the cuts of files to whole ones: the lines of cuts are known once all before them are read."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,23 +11,24 @@ from headrace.building.output import drop_log
 from headrace.manifest import SourceEntry
 from headrace.storage.atomic import fresh_name, publish
 
-__all__ = ["in_files", "merged_sources", "publish_logs"]
+__all__ = ["in_files", "merged_sources", "publish_logs", "row_bases"]
 
 
 def in_files(outcomes: Sequence[ShardOutcome]) -> Iterator[ShardOutcome]:
     """Outcomes with the rows of their files, where those of a cut count from its first; all cuts of a file, in order."""
-    for outcome, base in zip(outcomes, _bases(outcomes), strict=True):
+    for outcome, base in zip(outcomes, row_bases((outcome.cut, outcome.rows) for outcome in outcomes), strict=True):
         entries = (replace(entry, row_base=entry.row_base + base) for entry in outcome.entries)
         drops = (replace(drop, row=drop.row + base) if drop.row >= 0 else drop for drop in outcome.drops)
         yield replace(outcome, entries=tuple(entries), drops=tuple(drops)) if base else outcome
 
 
-def _bases(outcomes: Sequence[ShardOutcome]) -> Iterator[int]:
+def row_bases(parts: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """What is added to the rows of each part of a file; `parts` are the number and the lines of all cuts of it, in order."""
     base = 0
-    for outcome in outcomes:
-        base = base if outcome.cut else 0
+    for cut, rows in parts:
+        base = base if cut else 0
         yield base
-        base += outcome.rows
+        base += rows
 
 
 def merged_sources(outcomes: Sequence[ShardOutcome]) -> tuple[SourceEntry, ...]:
@@ -50,7 +51,7 @@ def merged_sources(outcomes: Sequence[ShardOutcome]) -> tuple[SourceEntry, ...]:
 
 def publish_logs(folder: Path, outcomes: Sequence[ShardOutcome]) -> None:
     """Give the lists of documents that were not kept the lines of their files, where they have those of a cut."""
-    for outcome, base in zip(outcomes, _bases(outcomes), strict=True):
+    for outcome, base in zip(outcomes, row_bases((outcome.cut, outcome.rows) for outcome in outcomes), strict=True):
         unplaced = unplaced_log(folder, outcome.key)
         if not unplaced.exists():
             continue

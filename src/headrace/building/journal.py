@@ -170,6 +170,7 @@ def _row_of(outcome: ShardOutcome) -> dict[str, Any]:
             "drops": [asdict(drop) for drop in outcome.drops],
         }
         | ({} if outcome.most is None else {"most": outcome.most})
+        | ({"duplicates": outcome.duplicates} if outcome.duplicates else {})
     )
 
 
@@ -188,6 +189,7 @@ def _outcome_of(row: dict[str, Any], *, name: str) -> ShardOutcome:
         cut=row.get("cut", 0),
         cuts=row.get("cuts", 1),
         rows=row.get("rows", 0),
+        duplicates=row.get("duplicates", ""),
     )
 
 

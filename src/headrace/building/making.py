@@ -1,27 +1,33 @@
 """The making of a corpus: run the jobs that are not finished, then publish."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from headrace.building.announce import Announcer
 from headrace.building.check import sample_texts
-from headrace.building.engine import Engine, PoolEngine, SerialEngine
+from headrace.building.dedup import without_duplicates
+from headrace.building.engine import Engine, Listener, PoolEngine, SerialEngine
 from headrace.building.faults import FaultyInputError, show_texts, with_more
 from headrace.building.first import agrees, not_read, share_out
 from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
 from headrace.building.joining import in_files, publish_logs
 from headrace.building.limits import available_cpus
 from headrace.building.outcome import make_manifest, nothing_kept
+from headrace.building.output import first_pass_folder
 from headrace.building.processes import Workers
 from headrace.building.publishing import publish
 from headrace.building.rolling import require_folder
 from headrace.building.room import RoomCheck
 from headrace.building.source_hashes import PromiseCheck
+from headrace.building.survey import Survey, SurveyJob
 from headrace.building.teller import Teller
 from headrace.building.work import Work
 from headrace.errors import BuildError, SourceError
 from headrace.events import BuildStarted, Notice, Subscriber
-from headrace.in_progress import Building
+from headrace.in_progress import Building, Key
 from headrace.manifest import Manifest, dtype_name_for
 from headrace.sources import BadInput, Discovery, SourceShard
 from headrace.tokenizers.base import BatchTokenizer
@@ -47,48 +53,42 @@ def make(
         The manifest of the whole corpus, that of what was added, what became of each source shard, and how many of them
         were finished before.
     """
-    jobs = list(share_out(work.jobs(found, options), work.journal.finished, options))
-    work.discard([job.shard.key for job in jobs if not _agrees(job, work)])
-    resumed = dict(work.journal.finished)
-    used = [job for job in jobs if job.most != 0]
-    todo = [job for job in used if job.shard.key not in resumed]
-    count = max(min(count, len(todo)), 1)
-    if available_cpus() <= count:
-        todo = [replace(job, own_thread=False) for job in todo]
-    sample = list(sample_texts([job.shard for job in used], options.field))
-    announcer = Announcer(work.folder.path, _building(work, used, options, tokenizer))
-    on_event(
-        BuildStarted(
-            output=str(work.folder.path),
-            source_shards=len(todo),
-            input_bytes=sum(job.shard.size for job in todo),
-            workers=count,
-            tokenizer=tokenizer.ref.name,
+    jobs = work.jobs(found, options)
+    with ExitStack() as stack:
+        if options.dedup != "none":
+            Announcer(work.folder.path, _building(work, jobs, options, tokenizer))
+            folder = stack.enter_context(first_pass_folder(work.folder.path))
+            with _reporting(work, jobs, found, options, show_text=show_text):
+                jobs = _without_duplicates(work, jobs, folder, count=count, workers=workers, on_event=on_event)
+        jobs = list(share_out(jobs, work.journal.finished, options))
+        work.discard([job.shard.key for job in jobs if not agrees(work.journal.finished.get(job.shard.key), job)])
+        resumed = len(work.journal.finished)
+        used = [job for job in jobs if job.most != 0]
+        todo = [job for job in used if job.shard.key not in work.journal.finished]
+        count = max(min(count, len(todo)), 1)
+        if available_cpus() <= count:
+            todo = [replace(job, own_thread=False) for job in todo]
+        sample = list(sample_texts([job.shard for job in used], options.field))
+        announcer = Announcer(work.folder.path, _building(work, used, options, tokenizer))
+        on_event(
+            BuildStarted(
+                output=str(work.folder.path),
+                source_shards=len(todo),
+                input_bytes=sum(job.shard.size for job in todo),
+                workers=count,
+                tokenizer=tokenizer.ref.name,
+            )
         )
-    )
-    teller = Teller(on_event, work.journal, announcer, RoomCheck(work.shards, _read_whole(todo)))
-    engine: Engine
-    if count == 1:
-        workers.start(0)
-        engine = SerialEngine(tokenizer, sample)
-    else:
-        engine = PoolEngine(tokenizer, count, sample, workers=workers, in_order=in_order)
-    unread = {job.shard.files[0].label for job in jobs if job.most is not None}
-    try:
-        with PromiseCheck([file for file in found.files if file.label not in unread]) as promises:
+        teller = Teller(on_event, work.journal, announcer, RoomCheck(work.shards, _read_whole(todo)))
+        engine = _engine(tokenizer, count, sample, workers=workers, in_order=in_order)
+        unread = {job.shard.files[0].label for job in jobs if job.most is not None}
+        stack.callback(announcer.stopped)
+        with (
+            _reporting(work, _read_whole(todo), found, options, show_text=show_text),
+            PromiseCheck([file for file in found.files if file.label not in unread]) as promises,
+        ):
             engine.run(todo, teller.listener)
             promises.finish()
-    except SourceError as error:
-        rest = [job.shard for job in _read_whole(todo) if job.shard.key not in work.journal.finished]
-        reported = _reported(error, rest, found, options, show_text=show_text)
-        if reported is error:
-            raise
-        raise reported from error
-    except (BuildError, FileNotFoundError):
-        require_folder(work.folder.path)  # which says it, if it was removed meanwhile
-        raise
-    finally:
-        announcer.stopped()
     finished = [work.journal.finished[job.shard.key] if job.most != 0 else not_read(job) for job in jobs]
     outcomes = list(in_files(finished))
     work.refuse_known_documents(outcomes)
@@ -101,12 +101,58 @@ def make(
     _tell_counts(manifest, found, on_event)
     _tell_unread(manifest, on_event)
     _tell_same(manifest, on_event)
-    return corpus, manifest, outcomes, len(resumed)
+    return corpus, manifest, outcomes, resumed
 
 
-def _agrees(job: ShardJob, work: Work) -> bool:
-    outcome = work.journal.finished.get(job.shard.key)
-    return outcome is None or agrees(outcome, job.most)
+def _engine(
+    tokenizer: BatchTokenizer | None, count: int, sample: Sequence[bytes], *, workers: Workers, in_order: bool
+) -> Engine:
+    if count == 1:
+        workers.start(0)
+        return SerialEngine(tokenizer, sample)
+    return PoolEngine(tokenizer, count, sample, workers=workers, in_order=in_order)
+
+
+def _without_duplicates(
+    work: Work, jobs: Sequence[ShardJob], folder: Path, *, count: int, workers: Workers, on_event: Subscriber
+) -> list[ShardJob]:
+    """Find the duplicates by a first pass, and say so."""
+
+    def survey(surveys: Sequence[SurveyJob]) -> list[Survey]:
+        found: dict[Key, Survey] = {}
+        engine = _engine(None, min(count, len(surveys)), (), workers=workers, in_order=False)
+        listener: Listener[Survey] = Listener(
+            outcome=lambda one: found.update({one.key: one}),
+            retry=lambda message: on_event(Notice(kind="retried", message=message)),
+        )
+        engine.run(surveys, listener)
+        return [found[job.shard.key] for job in surveys]
+
+    on_event(Notice(kind="dedup", message="all sources are read once first, to find documents that are there twice"))
+    started = time.monotonic()
+    jobs = without_duplicates(jobs, folder, survey, corpus=work.folder.path, base=work.base)
+    documents, left_out = (sum(getattr(job.duplicates, name) for job in jobs) for name in ("documents", "count"))
+    seconds = time.monotonic() - started
+    on_event(Notice(kind="dedup", message=f"{left_out:,} of {documents:,} documents are duplicates ({seconds:,.1f} s)"))
+    return jobs
+
+
+@contextmanager
+def _reporting(
+    work: Work, jobs: Sequence[ShardJob], found: Discovery, options: ContentOptions, *, show_text: bool
+) -> Generator[None]:
+    """Let what stops the jobs say all that is known of it."""
+    try:
+        yield
+    except SourceError as error:
+        rest = [job.shard for job in jobs if job.shard.key not in work.journal.finished]
+        reported = _reported(error, rest, found, options, show_text=show_text)
+        if reported is error:
+            raise
+        raise reported from error
+    except (BuildError, FileNotFoundError):
+        require_folder(work.folder.path)  # which says it, if it was removed meanwhile
+        raise
 
 
 def _read_whole(jobs: Sequence[ShardJob]) -> list[ShardJob]:

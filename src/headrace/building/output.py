@@ -6,8 +6,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -23,12 +23,15 @@ from headrace.tokenizers.base import REF_NAME
 
 __all__ = [
     "DROPPED",
+    "FIRST_PASS",
     "TOKENIZER_FOLDER",
     "OutputFolder",
     "drop_log",
+    "first_pass_folder",
     "publish_corpus",
     "refuse_foreign_tokenizer",
     "remove_attempt",
+    "remove_first_pass",
     "remove_logs",
     "remove_partial",
     "remove_shards",
@@ -38,6 +41,8 @@ TOKENIZER_FOLDER = "tokenizer"
 """Holds a copy of the tokenizer, so that decoding needs nothing else."""
 DROPPED = Path(PRIVATE) / "dropped"
 """Holds, a file a source shard, the documents that were not kept."""
+FIRST_PASS = Path(PRIVATE) / "first-pass"
+"""Holds what a first pass over the sources has found, while a build is at work that needs it."""
 _WHOLE = re.compile(rf"{SHARD_NAME}\.h5")
 _PARTIAL = re.compile(rf"\.+{SHARD_NAME}\.h5\..*")
 _PARTIAL_INDEX = re.compile(r"\.(?:building|shards)\.json\.\d+\.[0-9a-f]{8}")
@@ -141,6 +146,23 @@ def remove_partial(folder: Path) -> None:
         for entry in os.scandir(place) if place.is_dir() else ():
             if pattern.fullmatch(entry.name):
                 Path(entry.path).unlink(missing_ok=True)
+
+
+@contextmanager
+def first_pass_folder(folder: Path) -> Generator[Path]:
+    """An empty folder for what a first pass finds; it goes at the end."""
+    path = folder / FIRST_PASS
+    remove_first_pass(folder)
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        remove_first_pass(folder)
+
+
+def remove_first_pass(folder: Path) -> None:
+    """Remove what a build that was killed has left of its first pass."""
+    shutil.rmtree(folder / FIRST_PASS, ignore_errors=True)
 
 
 def remove_shards(folder: Path, keep: Collection[str]) -> None:

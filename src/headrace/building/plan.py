@@ -143,6 +143,7 @@ def manifest_options(options: ContentOptions) -> dict[str, Any]:
     later: dict[str, Any] = {"text_split": options.text_split} if options.text_split != NO_SPLIT else {}
     later |= {} if options.ids_field is None else {"ids_field": options.ids_field}
     later |= {} if options.id_field is None else {"id_field": options.id_field}
+    later |= {} if options.dedup == "none" else {"dedup": options.dedup}
     later |= {} if options.max_documents is None else {"max_documents": options.max_documents}
     if options.cut_bytes != CUT_BYTES:
         later["cut_bytes"] = options.cut_bytes

@@ -29,7 +29,7 @@ class Tally:
     text_bytes: int = 0
     documents_in: int = 0
     faults: int = 0
-    """Documents dropped for another reason than being empty."""
+    """Documents dropped for a fault of the input."""
     replaced: int = 0
     cut_tokens: int = 0
     rows: int = 0

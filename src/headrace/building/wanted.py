@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from headrace.building.duplicates import Duplicates
 from headrace.building.faults import CHECK_BYTES, BadDocumentsError, fields_hint, judge, look_on
 from headrace.building.tally import Tally
 from headrace.errors import BuildError
@@ -17,9 +18,14 @@ __all__ = ["not_enough_memory", "refuse_faults", "wanted_batches"]
 
 
 def wanted_batches(
-    shard: SourceShard, options: "ContentOptions", *, most: int | None = None, observe: Observer | None = None
+    shard: SourceShard,
+    options: "ContentOptions",
+    *,
+    most: int | None = None,
+    duplicates: Duplicates | None = None,
+    observe: Observer | None = None,
 ) -> Iterator[DocumentBatch]:
-    """Read the documents of a source shard, `most` of them at most; errors are those of `read_shard`."""
+    """Read the documents of a source shard but for its duplicates, `most` of them at most; errors are those of `read_shard`."""
     batches = read_shard(
         shard,
         text_field=options.field,
@@ -28,6 +34,8 @@ def wanted_batches(
         observe=observe,
         cut_bytes=options.cut_bytes,
     )
+    if duplicates is not None:
+        batches = duplicates.left_out(batches, shard)
     return batches if most is None else first_documents(batches, shard, most)
 
 

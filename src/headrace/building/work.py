@@ -9,7 +9,14 @@ from pathlib import Path
 
 from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
 from headrace.building.journal import Journal
-from headrace.building.output import DROPPED, OutputFolder, remove_logs, remove_partial, remove_shards
+from headrace.building.output import (
+    DROPPED,
+    OutputFolder,
+    remove_first_pass,
+    remove_logs,
+    remove_partial,
+    remove_shards,
+)
 from headrace.building.plan import BuildPlan
 from headrace.building.replacing import remove_replaced
 from headrace.errors import OutputExistsError, Problem
@@ -64,6 +71,7 @@ class Work:
         """Remove leftovers, and write down what is built and what of it is finished."""
         (self.shards / DROPPED.parent).mkdir(parents=True, exist_ok=True)
         self.journal.begin(plan)  # first, so that nothing is gone that the journal still tells of
+        remove_first_pass(self.folder.path)
         self.remove_leftovers()
 
     @property
@@ -94,6 +102,7 @@ class Work:
     def tidy(self) -> None:
         """Remove what is left beside a corpus that is there and whole, but for what another command has not finished."""
         assert self.published is not None  # noqa: S101  # the corpus that is there
+        remove_first_pass(self.folder.path)
         if self.appending or self.journal.aside or self.overwriting is not None:
             return
         (self.folder.path / BUILDING_NAME).unlink(missing_ok=True)

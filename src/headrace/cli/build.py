@@ -11,6 +11,7 @@ __all__ = ["build"]
 
 Format = Literal["auto", "jsonl", "text", "parquet", "arrow"]
 OnBadInput = Literal["error", "skip", "replace"]
+Dedup = Literal["none", "exact"]
 
 
 def build(
@@ -91,6 +92,9 @@ def build(
         ),
     ] = 0.01,
     keep_empty: Annotated[bool, typer.Option("--keep-empty", help="Keep empty documents as a boundary alone.")] = False,
+    dedup: Annotated[
+        Dedup, typer.Option(help="exact: of documents with one text keep the first; reads the sources twice.")
+    ] = "none",
     allow_duplicates: Annotated[
         bool, typer.Option("--allow-duplicates", help="Accept a.jsonl beside a.jsonl.gz.")
     ] = False,
@@ -146,6 +150,7 @@ def build(
             on_bad_input=on_bad_input,
             max_bad=max_bad,
             keep_empty=keep_empty,
+            dedup=dedup,
             allow_duplicates=allow_duplicates,
             validate=validate,
             append=append,

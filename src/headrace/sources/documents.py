@@ -7,6 +7,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.storage.incoming import NO_HASHES
+
 __all__ = ["MOST_DROPS", "WHOLE_FILE", "BadInput", "BatchBuilder", "DocumentBatch", "Drop"]
 
 WHOLE_FILE = -1
@@ -42,6 +44,8 @@ class Drop:
     rows of Parquet, and a whole file that is damaged."""
     reason: str
     """Without any of the document's text; equal faults have equal reasons, so that they can be counted."""
+    kept: tuple[str, int] | None = None
+    """Of a duplicate, label of the file and row of the document with the same text that is kept."""
 
     @property
     def place(self) -> str:
@@ -92,6 +96,8 @@ class DocumentBatch:
     """Of JSON lines: how many have gone by since the last batch, whatever became of them."""
     start: int = 0
     """Where a cut is read: byte of the file at which it begins, for JSON lines with the first one that begins in it."""
+    hashes: NDArray[np.uint8] = field(default_factory=lambda: NO_HASHES)
+    """(len(texts), 16) First bytes of the SHA-256 of each text; (0, 16) where nobody has asked for them."""
 
     @property
     def replaced(self) -> int:
@@ -115,6 +121,7 @@ class DocumentBatch:
             files=self.files[chosen],
             ids=[self.ids[number] for number in kept] if self.ids else [],
             replaced_texts=[place for place, number in enumerate(kept) if number in marked],
+            hashes=self.hashes[chosen] if len(self.hashes) else self.hashes,
         )
 
 

@@ -47,17 +47,18 @@ class Case:
         *,
         links: bool = True,
         cut_bytes: int | None = None,
+        **options: object,
     ) -> None:
         self.builder = builder
         self.cut_bytes = cut_bytes
         self.folder = folder
         self.inputs = write(folder / "in", "wheel")
-        self.options = {**OPTIONS, "compression": compression, **({} if mode == "build" else {mode: True})}
+        self.options = {**OPTIONS, "compression": compression, **({} if mode == "build" else {mode: True}), **options}
         self.links = links
         self.there: Path | None = None
         if mode != "build":
             self.there = folder / "there"
-            builder.ask(write(folder / "old", "mill"), self.there, {**OPTIONS, "compression": compression})
+            builder.ask(write(folder / "old", "mill"), self.there, {**OPTIONS, "compression": compression, **options})
         output = self.place("whole")
         whole = self.ask(output)
         assert whole["missed"] == []
@@ -170,6 +171,15 @@ def test_a_build_of_cut_files_killed(builder, tmp_path, moments):
     log = case.folder / "whole" / ".headrace" / "dropped" / "000001-0001.jsonl"
     assert [json.loads(line)["line"] for line in log.read_text().splitlines()] == [2]
     die_at(moments, case)
+
+
+@pytest.mark.parametrize("mode", ["build", pytest.param("append", marks=pytest.mark.extended), "overwrite"])
+def test_a_build_without_duplicates_killed(builder, tmp_path, mode):
+    """The files of its first pass go, whenever it dies; what is finished is kept, and the end is the same."""
+    case = Case(builder, tmp_path, mode, dedup="exact")
+    rows = (case.folder / "whole" / ".headrace" / "dropped").glob("*.jsonl")
+    assert any(json.loads(line).get("kept") for log in rows for line in log.read_text().splitlines())
+    die_at(lambda points: [*each(points)[::9], (len(points) - 1, "after")], case)
 
 
 @pytest.mark.soak

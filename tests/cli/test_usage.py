@@ -23,6 +23,7 @@ OPTIONS = {
         *("--chunk-tokens", "--max-document-tokens", "--format", "--include", "--on-bad-input", "--max-bad"),
         *("--keep-empty", "--allow-duplicates", "--validate", "--compression", "--append", "--overwrite", "--live"),
         *("--show-text", "--json", "--max-reported", "--max-documents", "--ids-field", "--vocab-size", "--id-field"),
+        "--dedup",
     },
     "verify": {"--quick", "--expect", "--workers", "--json", "--max-reported"},
     "status": {"--json"},

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from headrace.verify import verify_corpus
 __all__ = [
     "CorpusSummary",
     "Excerpt",
+    "Part",
     "Piece",
     "WindowSummary",
     "corpus_tokenizer",
@@ -37,6 +39,10 @@ TOKENIZER_FOLDER = "tokenizer"
 """In a corpus: the copy of its tokenizer."""
 _MEDIAN_DOCUMENTS = 10_000_000
 """Documents looked at for the median length, at most; more would take minutes to read."""
+
+
+_MASK_PIECE, _MASK_PIECES = 1 << 20, 64
+"""Values of the loss mask that are read at a time, and how often at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +93,9 @@ class CorpusSummary:
     """Documents the build did not keep, by reason; of a part of a split, the build of what was split."""
     splits: tuple[Split, ...] = ()
     """Of a part: how it was split off, and what that was a part of before it; the last is its own."""
+    loss_share: float | None = None
+    """Tokens that count as targets in the loss / tokens; None where the corpus stores no loss mask."""
+    loss_is_sampled: bool = False
     window: WindowSummary | None = None
 
 
@@ -103,6 +112,7 @@ def describe(corpus: Corpus, *, window: int | None = None) -> CorpusSummary:
     manifest = corpus.manifest
     documents, median, sampled = _documents(corpus)
     chunk, compression = _storage(corpus)
+    loss_share, loss_is_sampled = _loss_share(corpus)
     dropped: dict[str, int] = {}
     for source in manifest.sources:
         for reason, count in source.dropped.items():
@@ -129,6 +139,8 @@ def describe(corpus: Corpus, *, window: int | None = None) -> CorpusSummary:
         bytes_on_disk=sum(Path(entry.path).stat().st_size for entry in corpus.entries),
         dropped=dict(sorted(dropped.items())),
         splits=manifest.splits,
+        loss_share=loss_share,
+        loss_is_sampled=loss_is_sampled,
         window=None if window is None else _window(corpus, window, chunk),
     )
 
@@ -146,6 +158,17 @@ def _documents(corpus: Corpus) -> tuple[int | None, float | None, bool]:
     chosen = filled[:: -(-count // _MEDIAN_DOCUMENTS)]
     lengths = [corpus.documents.lengths(shard) for shard in chosen]
     return count, float(np.median(np.concatenate(lengths))), len(chosen) < len(filled)
+
+
+def _loss_share(corpus: Corpus) -> tuple[float | None, bool]:
+    """Share of the tokens that count in the loss, and whether it is of evenly spread samples."""
+    if not corpus.has_loss_mask or not corpus.token_count:
+        return None, False
+    pieces = -(-corpus.token_count // _MASK_PIECE)
+    step = -(-pieces // _MASK_PIECES)
+    starts = range(0, corpus.token_count, step * _MASK_PIECE)
+    masks = [corpus.loss_mask(start, min(start + _MASK_PIECE, corpus.token_count)) for start in starts]
+    return sum(int(mask.sum()) for mask in masks) / sum(map(len, masks)), step > 1
 
 
 def _storage(corpus: Corpus) -> tuple[int | None, str]:
@@ -237,6 +260,17 @@ def corpus_tokenizer(corpus: Corpus, spec: str | Path | None = None) -> BatchTok
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Part:
+    """Tokens of a piece that all count in the loss, or all do not."""
+
+    counts: bool | None
+    """None where the corpus does not say."""
+    tokens: NDArray[Any]
+    text: str | None
+    """Decoded by itself; None without a tokenizer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Piece:
     """The part of an excerpt that lies in one document."""
 
@@ -252,6 +286,10 @@ class Piece:
     """... is the boundary."""
     location: Location | None
     """Of its first token; None where the corpus stores no document index."""
+    parts: tuple[Part, ...]
+    """The tokens once more, by what counts in the loss."""
+    loss_mask: NDArray[np.uint8] | None
+    """Of its tokens and the boundary behind them, if that is there; None where the corpus stores none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -283,6 +321,7 @@ def _pieces(corpus: Corpus, start: int, stop: int, tokenizer: BatchTokenizer | N
             location = None
         end = min(stop, location.stop) if location else stop
         tokens = corpus.get_slice(start, end)
+        mask = corpus.loss_mask(start, end) if corpus.has_loss_mask else None
         ends = location is not None and end == location.stop
         boundary = ends and int(tokens[-1]) == corpus.manifest.boundary_token_id
         tokens = tokens[:-1] if boundary else tokens
@@ -293,5 +332,16 @@ def _pieces(corpus: Corpus, start: int, stop: int, tokenizer: BatchTokenizer | N
             ends=ends,
             boundary=boundary,
             location=location,
+            parts=tuple(_parts(tokens, mask, tokenizer)),
+            loss_mask=mask,
         )
         start = end
+
+
+def _parts(tokens: NDArray[Any], mask: NDArray[np.uint8] | None, tokenizer: BatchTokenizer | None) -> Iterator[Part]:
+    changes = [] if mask is None else (np.flatnonzero(np.diff(mask[: len(tokens)])) + 1).tolist()
+    edges = [0, *changes, len(tokens)]
+    for start, stop in pairwise(edges):
+        counts = None if mask is None or start == stop else bool(mask[start])
+        part = tokens[start:stop]
+        yield Part(counts=counts, tokens=part, text=None if tokenizer is None else tokenizer.decode(part))

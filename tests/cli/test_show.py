@@ -124,3 +124,16 @@ def test_the_id_of_a_document(headrace, tmp_path):
     assert "from a.jsonl:1 (byte 0), id 7\n" in headrace("show", tmp_path / "c", "--at", 1).out
     (piece,) = json.loads(headrace("show", tmp_path / "c", "--at", 1, "--json").out)["pieces"]
     assert piece["location"]["id"] == "7"
+
+
+def test_what_counts_in_the_loss_is_marked(headrace, tmp_path):
+    """A document with a loss mask is shown with what counts in marks, and as JSON with its mask; `info` says the share."""
+    source, corpus = tmp_path / "a.jsonl", tmp_path / "c"
+    source.write_text('{"q": "ask", "a": "say"}\n')
+    ran = headrace("build", source, "-o", corpus, "--prompt-field", "q", "--response-field", "a")
+    assert ran.code == 0, ran.err
+    assert "ask<|counts|>say<|/counts|><|boundary|>" in headrace("show", corpus, "--document", 0).out
+    (piece,) = json.loads(headrace("show", corpus, "--at", 1, "--json").out)["pieces"]
+    assert piece["loss_mask"] == [0, 0, 0, 1, 1, 1, 1]
+    assert "57.14% of the tokens count" in headrace("info", corpus).out
+    assert json.loads(headrace("info", corpus, "--json").out)["loss_share"] == 4 / 7

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 from headrace.building.existing import Existing, prepare
 from headrace.building.faults import FaultyInputError
+from headrace.building.form import DocumentForm
 from headrace.building.job import ContentOptions
 from headrace.building.limits import default_workers
 from headrace.building.making import make
@@ -22,15 +23,13 @@ from headrace.errors import BuildError, Problem, TokenizerError
 from headrace.events import BuildFinished, Notice, Subscriber, ignore
 from headrace.manifest import INDEX_NAME
 from headrace.sources import BadInput, Discovery, Documents, discover
-from headrace.sources.field import Field, Ids
 from headrace.sources.files import CUT_BYTES
 from headrace.sources.given import given_documents, given_file
 from headrace.sources.rawfile import DamagedFileError
 from headrace.storage.compression import parse_compression
 from headrace.tokenizers.base import BatchTokenizer, TextEncoder
 from headrace.tokenizers.gigatoken import ENCODING_MODULES
-from headrace.tokenizers.load import load_tokenizer, resolve_bos, resolve_boundary
-from headrace.tokenizers.ready import NoTokenizer, ReadyIds
+from headrace.tokenizers.load import resolve_bos, resolve_boundary
 from headrace.verdicts import require_ok
 from headrace.verify import verify_corpus
 
@@ -46,6 +45,8 @@ def build(
     ids_field: str | None = None,
     vocab_size: int | None = None,
     id_field: str | None = None,
+    prompt_field: str | None = None,
+    response_field: str | None = None,
     text_split: str = "none",
     format: Literal["auto", "jsonl", "text", "parquet", "arrow"] = "auto",  # noqa: A002  # named as the command's option
     include: Sequence[str] = (),
@@ -91,6 +92,11 @@ def build(
             given as an id. A corpus of them cannot be decoded without naming the tokenizer.
         id_field: field or column that holds a string or an integer that a document goes by, kept with it for `locate`; a
             document that has none is bad.
+        prompt_field: field or column that holds a document's prompt, a text, where it has two texts; a document without one
+            is bad, an empty one is not. Both are encoded by themselves, one behind the other, and the corpus stores which
+            of its tokens count as targets in the loss (`Corpus.loss_mask`): those of the response, and the boundary
+            behind it.
+        response_field: field or column that holds the response; a document in which it is empty is dropped as empty.
         text_split: where text files are cut into documents: `none` (a file is one), `blank-lines`, `line:TEXT` (lines that
             are this text) or any other text (wherever it stands).
         format: how files are read; `auto` judges each. This, `include` and `text_split` are of files alone.
@@ -144,18 +150,19 @@ def build(
         max_document_tokens=max_document_tokens,
         max_documents=max_documents,
     )
-    if (vocab_size is not None or ids_field is not None) and (
-        ids_field is None or (vocab_size is None) == (tokenizer is None)
-    ):
-        raise BuildError(
-            "ids (--ids-field) need a tokenizer (--tokenizer) whose ids they are, or else a --vocab-size; give one of the "
-            "two. Texts have no --vocab-size"
-        )
+    form = DocumentForm(
+        tokenizer=tokenizer,
+        vocab_size=vocab_size,
+        text_field=text_field,
+        ids_field=ids_field,
+        id_field=id_field,
+        prompt_field=prompt_field,
+        response_field=response_field,
+    )
     if not os.fspath(output):
         raise BuildError("the output is an empty path; wanted a folder")
     if append and overwrite:
         raise BuildError("append adds to a corpus and overwrite replaces it; wanted one of the two")
-    field = Field(text_field if ids_field is None else ids_field, None if ids_field is None else Ids(), id_field)
     given = given_documents(inputs)
     if given is not None and dedup != "none":
         raise BuildError(
@@ -163,14 +170,14 @@ def build(
             "and build that, or leave duplicates out before"
         )
     if given is not None:
-        found = Discovery.of_documents(given_file(given, field, paths=given is inputs))
+        found = Discovery.of_documents(given_file(given, form.field, paths=given is inputs))
     else:
         paths = cast("Sequence[str]", [inputs] if isinstance(inputs, str | os.PathLike) else inputs)
         found = discover(
             paths,
             format=format,
             include=include,
-            text_field=field,
+            text_field=form.field,
             text_split=text_split,
             allow_duplicates=allow_duplicates,
             cut_bytes=CUT_BYTES,
@@ -182,25 +189,14 @@ def build(
         wanted = min(count, len(found.shards))
         if wanted > 1 and (existing != "resume" or not (folder.path / INDEX_NAME).exists()):
             # There is something to do: they begin while the tokenizer loads.
-            encodes = ids_field is None and tokenizer is not None and tokenizer != "bytes"
-            processes.start(wanted, ENCODING_MODULES if encodes else ())
-        loaded = (
-            NoTokenizer(vocab_size)
-            if vocab_size is not None
-            else load_tokenizer(
-                "bytes" if tokenizer is None else tokenizer,
-                on_notice=lambda text: on_event(Notice(kind="tokenizer", message=text)),
-            )
-        )
+            processes.start(wanted, ENCODING_MODULES if form.encodes else ())
+        loaded = form.load(lambda text: on_event(Notice(kind="tokenizer", message=text)))
         boundary_id, bos_id = resolve_boundary(loaded, boundary), resolve_bos(loaded, "auto") if bos else None
-        loaded = loaded if ids_field is None else ReadyIds(loaded)
+        loaded = form.taking_documents(loaded)
         options = ContentOptions(
             boundary_token_id=boundary_id,
             bos_token_id=bos_id,
-            text_field=text_field,
-            ids_field=ids_field,
-            id_field=id_field,
-            ids=None if ids_field is None else Ids(loaded.vocab_size, boundary_id, bos_id),
+            **form.options(loaded, boundary_id, bos_id),
             text_split=text_split,
             chunk_tokens=chunk_tokens,
             shard_tokens=shard_tokens,

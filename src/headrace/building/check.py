@@ -61,7 +61,7 @@ def _documents(file: SourceFile, field: Field, limit: int) -> Iterator[bytes]:
         return
     with suppress(SourceError):
         for batch in read_shard(SourceShard(0, (file,)), text_field=field):
-            yield from batch.texts
+            yield from (text for document in batch.texts for text in field.samples(document))
             limit -= batch.consumed
             if limit <= 0:
                 return
@@ -79,13 +79,13 @@ def _lines(file: SourceFile, field: Field, limit: int) -> Iterator[bytes]:
                 continue
             *lines, rest = (rest + piece).split(b"\n")
             texts = [found for line in lines if not isinstance(found := parser.parse(line)[0], LineFault)]
-            yield from texts
+            yield from (text for document in texts for text in field.samples(document))
             given += len(texts)
             if len(lines) > _MANY_LINES and 2 * len(texts) < len(lines):  # the build is about to say so
                 return
     last = parser.parse(rest)[0]
     if not isinstance(last, LineFault):
-        yield last
+        yield from field.samples(last)
     elif not given and read >= limit:
         yield rest
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import TokenIdError, TokenizerError
 from headrace.manifest import dtype_name_for
-from headrace.tokenizers.base import BatchTokenizer
+from headrace.tokenizers.base import BatchTokenizer, DocumentMasks, MaskingTokenizer
 
 __all__ = ["DocumentEncoder", "EncodedBatch"]
 
@@ -56,6 +56,7 @@ class DocumentEncoder:
         self.boundary = boundary
         self.bos = bos
         self.max_document_tokens = max_document_tokens
+        self._masking = tokenizer if isinstance(tokenizer, MaskingTokenizer) else None
         self.dtype: np.dtype[Any] = np.dtype(dtype_name_for(tokenizer.vocab_size)).newbyteorder("<")
         for name, token in (("boundary", boundary), ("BOS", bos)):
             if token is not None and not 0 <= token < tokenizer.vocab_size:
@@ -64,14 +65,21 @@ class DocumentEncoder:
     def encode(self, texts: Sequence[bytes]) -> EncodedBatch:
         """Encode documents.
 
+        The loss mask that a `MaskingTokenizer` gives is 0 for the BOS, and for the boundary of a document that was cut: it
+        does not end there.
+
         Args:
-            texts: UTF-8.
+            texts: UTF-8, or what the tokenizer takes in place of texts.
 
         Raises:
             TokenIdError: the tokenizer gave an id outside its vocabulary.
             TokenizerError: it lost documents or ids.
         """
-        ids, ends = self.tokenizer.encode_documents(texts)
+        masks: DocumentMasks | None = None
+        if self._masking is None:
+            ids, ends = self.tokenizer.encode_documents(texts)
+        else:
+            ids, ends, masks = self._masking.encode_masked(texts)
         lengths = np.diff(np.asarray(ends, dtype=np.int64), prepend=0)
         self._check(ids, ends, lengths, len(texts))
         cut_tokens = cut_documents = 0
@@ -81,9 +89,12 @@ class DocumentEncoder:
             cut_documents = int(np.count_nonzero(kept < lengths))
             if cut_tokens:
                 within = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)
-                ids = ids[within < self.max_document_tokens]
+                chosen = within < self.max_document_tokens
+                ids = ids[chosen]
+                if masks is not None:
+                    masks = DocumentMasks(masks.text[chosen], masks.boundary & (kept == lengths))
             lengths = kept
-        return self._with_boundaries(ids, lengths, cut_tokens, cut_documents)
+        return self._with_boundaries(ids, lengths, masks, cut_tokens, cut_documents)
 
     def _check(self, ids: NDArray[Any], ends: NDArray[np.int64], lengths: NDArray[np.int64], documents: int) -> None:
         """Trust no tokenizer: a wrong id would wrap, a wrong end would move tokens into another document."""
@@ -102,24 +113,41 @@ class DocumentEncoder:
             )
 
     def _with_boundaries(
-        self, ids: NDArray[Any], lengths: NDArray[np.int64], cut_tokens: int, cut_documents: int
+        self,
+        ids: NDArray[Any],
+        lengths: NDArray[np.int64],
+        masks: DocumentMasks | None,
+        cut_tokens: int,
+        cut_documents: int,
     ) -> EncodedBatch:
         ends = np.cumsum(lengths + (1 if self.bos is None else 2))
-        tokens = np.empty(int(ends[-1]) if len(ends) else 0, dtype=self.dtype)
+        tokens = self._placed(ids, lengths, ends, self.dtype)
+        mask: NDArray[np.uint8] | None = None
         # What is no text: the last token of each document, and with a BOS the first.
-        edges = [(ends - 1, self.boundary)]
+        tokens[ends - 1] = self.boundary
+        if masks is not None:
+            mask = self._placed(masks.text, lengths, ends, np.dtype(np.uint8))
+            mask[ends - 1] = masks.boundary
         if self.bos is not None:
-            edges.append((ends - lengths - 2, self.bos))
-        if len(ids) >= _LONG * len(lengths):
+            tokens[ends - lengths - 2] = self.bos
+            if mask is not None:
+                mask[ends - lengths - 2] = 0
+        return EncodedBatch(tokens, ends, cut_tokens, cut_documents, mask)
+
+    def _placed(
+        self, values: NDArray[Any], lengths: NDArray[np.int64], ends: NDArray[np.int64], dtype: np.dtype[Any]
+    ) -> NDArray[Any]:
+        """Values of texts where their tokens go, which leaves the places of BOS and boundary as they happen to be."""
+        placed = np.empty(int(ends[-1]) if len(ends) else 0, dtype=dtype)
+        if len(values) >= _LONG * len(lengths):
             at = 0
             for length, end in zip(lengths.tolist(), ends.tolist(), strict=True):
-                tokens[end - 1 - length : end - 1] = ids[at : at + length]
+                placed[end - 1 - length : end - 1] = values[at : at + length]
                 at += length
-        else:
-            text = np.ones(len(tokens), dtype=bool)
-            for places, _ in edges:
-                text[places] = False
-            tokens[text] = ids
-        for places, token in edges:
-            tokens[places] = token
-        return EncodedBatch(tokens, ends, cut_tokens, cut_documents)
+            return placed
+        text = np.ones(len(placed), dtype=bool)
+        text[ends - 1] = False
+        if self.bos is not None:
+            text[ends - lengths - 2] = False
+        placed[text] = values
+        return placed

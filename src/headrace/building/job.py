@@ -65,6 +65,10 @@ class ContentOptions:
     """Where documents have ids that are kept."""
     dedup: str = "none"
     """`exact`: of documents with one text the first is kept; and the hashes of texts are stored."""
+    prompt_field: str | None = None
+    """Where documents are a prompt and ..."""
+    response_field: str | None = None
+    """... a response, which alone counts in the loss."""
     max_documents: int | None = None
     """Of the whole build; each job is told its part."""
     cut_bytes: int = CUT_BYTES
@@ -73,9 +77,16 @@ class ContentOptions:
     @property
     def field(self) -> Field:
         """What is read of each row."""
+        if self.prompt_field is not None:
+            return Field(self.prompt_field, id_name=self.id_field, response=self.response_field)
         if self.ids_field is None:
             return Field(self.text_field, id_name=self.id_field)
         return Field(self.ids_field, self.ids or Ids(), self.id_field)
+
+    @property
+    def loss_mask(self) -> bool:
+        """Whether documents say which of their tokens count in the loss."""
+        return self.prompt_field is not None
 
 
 class Job(Protocol[Outcome_co]):
@@ -228,6 +239,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
             source_files=labels,
             document_ids=options.id_field is not None,
             text_hashes=job.duplicates is not None,
+            loss_mask=options.loss_mask,
             compression=options.compression,
             flush_chunks=flush_chunks(options.chunk_tokens * encoder.dtype.itemsize),
         )
@@ -242,7 +254,7 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
         opened=cuts.opened,
         published=lambda entry: extents.append(extents_of(checked_layout(Path(entry.path), entry))),
     )
-    tally = Tally(are_texts=options.ids_field is None)
+    tally = Tally(options.field)
     hashes = SourceHashes(job.shard)
     try:
         with DropLog(_log(job)) as log, Lane(own_thread=job.own_thread) as lane:

@@ -72,6 +72,11 @@ class BuildPlan:
         )
 
     @property
+    def has_loss_mask(self) -> bool:
+        """Whether it says of each token whether it counts in the loss."""
+        return self.options.get("prompt_field") is not None
+
+    @property
     def digest(self) -> str:
         """Tells it from others: `headrace.in_progress.plan_digest`."""
         return plan_digest(asdict(self))
@@ -144,6 +149,8 @@ def manifest_options(options: ContentOptions) -> dict[str, Any]:
     later |= {} if options.ids_field is None else {"ids_field": options.ids_field}
     later |= {} if options.id_field is None else {"id_field": options.id_field}
     later |= {} if options.dedup == "none" else {"dedup": options.dedup}
+    if options.prompt_field is not None:
+        later |= {"prompt_field": options.prompt_field, "response_field": options.response_field}
     later |= {} if options.max_documents is None else {"max_documents": options.max_documents}
     if options.cut_bytes != CUT_BYTES:
         later["cut_bytes"] = options.cut_bytes

@@ -74,7 +74,7 @@ class SurveyJob:
 
     def run(self, tokenizer: BatchTokenizer | None, hooks: Hooks) -> Survey:  # noqa: ARG002  # nothing is encoded
         """See `Job.run`."""
-        tally = Tally(are_texts=self.options.ids_field is None)
+        tally = Tally(self.options.field)
         with ExitStack() as stack:
             collectors = [stack.enter_context(make(self.shard)) for make in self.collectors]
             try:

@@ -1,8 +1,9 @@
 """The running counts of a job."""
 
+import dataclasses
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from headrace.building.drop_log import faults_in
 from headrace.events import Progress
 from headrace.in_progress import Key
 from headrace.sources import DocumentBatch
+from headrace.sources.field import Field
 
 __all__ = ["Counts", "Sums", "Tally"]
 
@@ -21,8 +23,8 @@ Counts = tuple[int, int, int, int]
 class Tally:
     """Running counts of one source shard."""
 
-    are_texts: bool = True
-    """Whether documents are texts, not ids: of these no bytes of text are counted."""
+    field: Field
+    """What is read of each row."""
     input_bytes: int = 0
     documents: int = 0
     tokens: int = 0
@@ -36,15 +38,15 @@ class Tally:
     """Lines gone by: see `DocumentBatch.rows_read`."""
     start: int = 0
     """See `DocumentBatch`."""
-    kept_by_file: Counter[int] = field(default_factory=Counter[int])
-    drops_by_label: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+    kept_by_file: Counter[int] = dataclasses.field(default_factory=Counter[int])
+    drops_by_label: dict[str, Counter[str]] = dataclasses.field(default_factory=dict[str, Counter[str]])
 
     def add(self, batch: DocumentBatch) -> None:
         """Count what a batch brought."""
         self.input_bytes += batch.consumed
         self.documents += len(batch.texts)
         self.documents_in += len(batch.texts) + len(batch.drops)
-        self.text_bytes += sum(map(len, batch.texts)) if self.are_texts else 0
+        self.text_bytes += self.field.text_bytes(batch.texts)
         self.replaced += batch.replaced
         self.rows += batch.rows_read
         self.start = batch.start

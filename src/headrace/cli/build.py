@@ -42,6 +42,12 @@ def build(
     id_field: Annotated[
         str | None, typer.Option(help="Field or column of a string or integer to keep with each document.")
     ] = None,
+    prompt_field: Annotated[
+        str | None, typer.Option(help="Field or column of a prompt, where documents have two texts; not in the loss.")
+    ] = None,
+    response_field: Annotated[
+        str | None, typer.Option(help="Field or column of the response to it, which alone counts in the loss.")
+    ] = None,
     text_split: Annotated[
         str,
         typer.Option(
@@ -136,6 +142,8 @@ def build(
             ids_field=ids_field,
             vocab_size=vocab_size,
             id_field=id_field,
+            prompt_field=prompt_field,
+            response_field=response_field,
             text_split=text_split,
             format=format,
             include=include or (),

@@ -12,7 +12,7 @@ from headrace.cli.terminal import JsonLines, print_rows, printable, settings, si
 from headrace.events import ignore
 
 if TYPE_CHECKING:
-    from headrace.inspection import CorpusSummary, Excerpt
+    from headrace.inspection import CorpusSummary, Excerpt, Part
     from headrace.verdicts import CorpusReport
 
 __all__ = ["info", "show", "verify"]
@@ -111,6 +111,9 @@ def _print_summary(summary: "CorpusSummary") -> None:
         rows.append(("median document", f"{summary.median_document_tokens:,.0f} tokens{sampled}"))
     if summary.boundary_share is not None:
         rows.append(("boundary", f"id {summary.boundary_token_id}, {summary.boundary_share:.2%} of the tokens"))
+    if summary.loss_share is not None:
+        sampled = " (of a sample)" if summary.loss_is_sampled else ""
+        rows.append(("loss mask", f"{summary.loss_share:.2%} of the tokens count{sampled}"))
     if summary.dropped:
         rows.append(("dropped", ", ".join(f"{count:,} {reason}" for reason, count in summary.dropped.items())))
     for split in summary.splits:
@@ -161,7 +164,7 @@ def show(
     ] = None,
     json_object: Json = False,
 ) -> None:
-    """Show a place of a corpus: decoded, boundaries marked, with source file and line."""
+    """Show a place of a corpus: decoded, with source file and line; boundaries are marked, and what counts in the loss."""
     from headrace.corpus import open_corpus  # noqa: PLC0415  # heavy; not for --help
     from headrace.inspection import corpus_tokenizer, excerpt  # noqa: PLC0415
 
@@ -193,9 +196,16 @@ def _excerpt_json(part: "Excerpt") -> dict[str, object]:
             "boundary": piece.boundary,
             "location": piece.location and asdict(piece.location),
         }
+        | ({} if piece.loss_mask is None else {"loss_mask": piece.loss_mask.tolist()})
         for piece in part.pieces
     ]
     return {"start": part.start, "stop": part.stop, "pieces": pieces}
+
+
+def _shown(part: "Part") -> str:
+    """Text or ids; what counts in the loss is marked."""
+    body = part.text if part.text is not None else " ".join(map(str, part.tokens.tolist()))
+    return f"<|counts|>{body}<|/counts|>" if part.counts else body
 
 
 def _print_excerpt(part: "Excerpt", at: int | None) -> None:
@@ -211,7 +221,7 @@ def _print_excerpt(part: "Excerpt", at: int | None) -> None:
                 where += f" from {location.source}:{location.line} (byte {location.byte})"
             if location.id is not None:
                 where += f", id {location.id}"
-        body = piece.text if piece.text is not None else " ".join(map(str, piece.tokens.tolist()))
+        body = "".join(map(_shown, piece.parts))
         end = "<|boundary|>" if piece.boundary else "<|end|>" if piece.ends else ""
         # A document must not steer the terminal; in a pipe it stays as it is.
         body = body.translate(_CONTROLS) if out.isatty() else body

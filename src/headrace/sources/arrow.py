@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.sources.columns import ColumnReader, load_pyarrow, steps_of, told_as_damage
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch
-from headrace.sources.field import Field, as_field
+from headrace.sources.field import Field, as_field, split_field
 from headrace.sources.files import CUT_BYTES, SourceFile
 from headrace.sources.random_access import PlacedReads, follow, follow_to_end
 from headrace.sources.rawfile import Observer, RawFile, open_raw
@@ -77,7 +77,7 @@ def _pieces(raw: RawFile, place: PlacedReads, field: Field, reader: ColumnReader
     with _opened(raw, place) as arrow:
         if fault := _fault(raw, arrow, field):
             raise raw.damaged(fault)
-        wanted = {path[0] for path in (field.path, field.id_path) if path}
+        wanted = {split_field(name)[0] for name in field.columns}
         columns = sorted(arrow.schema.get_field_index(name) for name in wanted)
     with _opened(raw, place, columns) as arrow:
         yield from steps_of(raw, "Arrow data", _steps(arrow, reader, cut_bytes))

@@ -3,15 +3,16 @@
 import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from headrace.errors import HeadraceError, MissingExtraError
 from headrace.sources.documents import BadInput, BatchBuilder, Drop
-from headrace.sources.field import Field, Ids
+from headrace.sources.field import Field, Ids, split_field
 from headrace.sources.files import Cut, label
 from headrace.sources.lists import id_faults, lists_of, storage
+from headrace.sources.pairs import pair
 from headrace.sources.rawfile import RawFile
 from headrace.sources.schema import MOST_CHARACTERS
 from headrace.sources.utf8 import first_invalid_utf8
@@ -110,7 +111,6 @@ class ColumnReader:
         self._label = label
         self._file_index = file_index
         self._field = field
-        self._path = field.path
         self._replace = on_bad_input is BadInput.REPLACE
         self._keep_empty = keep_empty
         self._builder = builder
@@ -133,26 +133,50 @@ class ColumnReader:
         Raises:
             pyarrow.ArrowException: its buffers contradict each other.
         """
-        array = _column(batch, self._path)
         self._start = self.rows
         self._ids_of_batch = _column(batch, self._field.id_path) if self._field.id_name else None
         if self._field.ids is not None:
+            array = _column(batch, self._field.path)
             for start in range(0, len(array), PIECE_ROWS):
                 self._add_ids(array.slice(start, PIECE_ROWS), self._field.ids)
                 yield
             return
-        values = _dictionary(array)
-        for start in range(0, len(array), PIECE_ROWS):
-            piece = array.slice(start, PIECE_ROWS)
-            self._add(_texts(piece if values is None else values.take(piece.indices)))
+        pieces = [_text_pieces(_column(batch, split_field(name))) for name in self._field.texts]
+        for found in zip(*pieces, strict=True):
+            if len(found) == 1:
+                self._add(found[0])
+            else:
+                self._add_pairs(*found)
             yield
+
+    def _add_pairs(self, prompts: _Texts, responses: _Texts) -> None:
+        """Take rows of two texts, of which the second must not be empty."""
+        rows = len(prompts.texts)
+        columns = [
+            self._judged(found.texts, name) for found, name in zip((prompts, responses), self._field.texts, strict=True)
+        ]
+        self.text_bytes += sum(len(text) for found in (prompts, responses) for text in found.texts if text)
+        documents: list[bytes] = []
+        kept: list[int] = []
+        for row, (prompt, response) in enumerate(zip(*columns, strict=True)):
+            fault = next((text for text in (prompt[0], response[0]) if isinstance(text, str)), None)
+            if fault is None and not response[0] and not self._keep_empty:
+                fault = "empty"
+            if fault is not None:
+                self._builder.drops.append(Drop(self._label, self.rows + row, -1, fault))
+                continue
+            if prompt[1] or response[1]:
+                self._builder.was_replaced(ahead=len(documents))
+            documents.append(pair(cast("bytes", prompt[0]), cast("bytes", response[0])))
+            kept.append(row)
+        self._keep(documents, np.array(kept, np.int64), rows)
 
     def _add(self, found: _Texts) -> None:
         texts = found.texts
         self.text_bytes += sum(map(len, filter(None, texts)))
         kept: Any = np.arange(len(texts))
         if not found.valid or None in texts or (not self._keep_empty and b"" in texts):
-            texts, kept = self._judged(texts)
+            texts, kept = self._good(texts)
         good: list[bytes] = texts  # pyright: ignore[reportAssignmentType]  # no None is left
         self._keep(good, kept, len(found.texts))
 
@@ -190,28 +214,29 @@ class ColumnReader:
                 ids.append(value if found.valid or first_invalid_utf8(value) < 0 else f"invalid UTF-8 in {name}")
         return ids
 
-    def _judged(self, texts: list[bytes | None]) -> tuple[list[bytes | None], Any]:
+    def _good(self, texts: list[bytes | None]) -> tuple[list[bytes | None], Any]:
         good: list[bytes | None] = []
         kept: list[int] = []
-        for row, text in enumerate(texts):
-            reason = self._fault(text)
+        for row, (text, replaced) in enumerate(self._judged(texts, self._field.name)):
+            reason = text if isinstance(text, str) else "" if text or self._keep_empty else "empty"
             if reason:
                 self._builder.drops.append(Drop(self._label, self.rows + row, -1, reason))
                 continue
-            assert text is not None  # noqa: S101  # that is a fault
-            if self._replace and first_invalid_utf8(text) >= 0:
-                text = text.decode(errors="replace").encode()  # noqa: PLW2901  # what is kept
+            if replaced:
                 self._builder.was_replaced(ahead=len(good))
-            good.append(text)
+            good.append(cast("bytes", text))
             kept.append(row)
         return good, np.array(kept, np.int64)
 
-    def _fault(self, text: bytes | None) -> str | None:
-        if text is None:
-            return f"{self._field.name} is null"
-        if not text and not self._keep_empty:
-            return "empty"
-        return None if self._replace or first_invalid_utf8(text) < 0 else "invalid UTF-8"
+    def _judged(self, texts: list[bytes | None], name: str) -> Iterator[tuple[bytes | str, bool]]:
+        """Each text, and whether something in it was replaced; or why it is none."""
+        for text in texts:
+            if text is None:
+                yield f"{name} is null", False
+            elif first_invalid_utf8(text) < 0:
+                yield text, False
+            else:
+                yield (text.decode(errors="replace").encode(), True) if self._replace else ("invalid UTF-8", False)
 
 
 def _column(batch: Any, path: Sequence[str]) -> Any:  # noqa: ANN401  # as above
@@ -231,6 +256,14 @@ def _id_texts(array: Any) -> _Texts:  # noqa: ANN401  # as above
         array.validate(full=True)
         array = storage(array.dictionary_decode())
     return _texts(array.cast(pa.string()) if pa.types.is_integer(array.type) else array)
+
+
+def _text_pieces(array: Any) -> Iterator[_Texts]:  # noqa: ANN401  # as above
+    """The texts of a column, `PIECE_ROWS` at a time."""
+    values = _dictionary(array)
+    for start in range(0, len(array), PIECE_ROWS):
+        piece = array.slice(start, PIECE_ROWS)
+        yield _texts(piece if values is None else values.take(piece.indices))
 
 
 def _dictionary(array: Any) -> Any:  # noqa: ANN401  # as above

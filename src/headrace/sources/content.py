@@ -108,8 +108,10 @@ def inspect(
         kind = _kind(file, named, form)
         if kind == "jsonl" and head.removeprefix(BOM).lstrip().startswith(b"[") and _is_array(file):
             kind = "array"
-        if kind == "text" and (field.ids or field.id_name):
+        if kind == "text" and (field.ids or field.columns != (field.name,)):
             lacks = "lists of ids (--ids-field)" if field.ids else "field for the id of a document (--id-field)"
+            if field.response is not None:
+                lacks = "prompts and responses (--prompt-field)"
             raise Refusal(f"a text file, which holds no {lacks}", foreign=True)
         if named == "json" and not chosen and form != "text":
             _refuse_without_field(file, kind, field)

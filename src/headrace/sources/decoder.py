@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from headrace.sources.field import Field, Ids, as_field
+from headrace.sources.pairs import pair
 
 __all__ = ["BATCH_BYTES", "BLOCK_BYTES", "FIRST_BLOCK_BYTES", "fast_decoder", "fast_id_decoder"]
 
@@ -27,6 +28,8 @@ def fast_decoder(text_field: str | Field) -> Callable[[bytes], list[bytes] | Non
     import msgspec  # noqa: PLC0415 -- heavy; only where JSON lines are read
 
     field = as_field(text_field)
+    if field.response is not None:
+        return _pair_decoder(field)
     path = field.path
     decode_lines = _lines_decoder(path, str if field.ids is None else msgspec.Raw)
     if decode_lines is None:
@@ -49,6 +52,22 @@ def fast_decoder(text_field: str | Field) -> Callable[[bytes], list[bytes] | Non
             return [value(line).encode() for line in decode_lines(block)]
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return None
+
+    return decode
+
+
+def _pair_decoder(field: Field) -> Callable[[bytes], list[bytes] | None] | None:
+    """As `fast_decoder`, of prompts and responses; it refuses a block with an empty response, for that may be dropped."""
+    found = [fast_decoder(name) for name in field.texts]
+    if None in found:
+        return None
+    decode_prompts, decode_responses = (decode for decode in found if decode)
+
+    def decode(block: bytes) -> list[bytes] | None:
+        prompts, responses = decode_prompts(block), decode_responses(block)
+        if prompts is None or responses is None or b"" in responses:
+            return None
+        return list(map(pair, prompts, responses))
 
     return decode
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.manifest import dtype_name_for
+from headrace.sources.pairs import PAIR_BYTES, parts_of
 
 __all__ = ["Field", "Ids", "as_field", "split_field"]
 
@@ -95,16 +96,39 @@ class Field:
     """Given where it holds token ids, not text."""
     id_name: str | None = None
     """Another field, which holds a string or an integer that the document goes by; None if none is kept."""
+    response: str | None = None
+    """Another field, where a document is two texts, a prompt and a response: then `name` is that of the prompt, and the
+    readers deliver what `pair` makes of them."""
 
     def __post_init__(self) -> None:
-        split_field(self.name)
-        if self.id_name is not None:
-            split_field(self.id_name)
+        for name in (self.name, self.id_name, self.response):
+            if name is not None:
+                split_field(name)
 
     @property
     def path(self) -> tuple[str, ...]:
         """The name, split at its dots."""
         return split_field(self.name)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The names of the fields that make up a document."""
+        return (self.name,) if self.response is None else (self.name, self.response)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of all fields that are read."""
+        return self.texts if self.id_name is None else (*self.texts, self.id_name)
+
+    def samples(self, document: bytes) -> tuple[bytes, ...]:
+        """The texts that a document was made of."""
+        return (document,) if self.response is None else parts_of(document)
+
+    def text_bytes(self, documents: Sequence[bytes]) -> int:
+        """Bytes of text in documents; 0 where they are ids."""
+        if self.ids is not None:
+            return 0
+        return sum(map(len, documents)) - (0 if self.response is None else PAIR_BYTES * len(documents))
 
     @property
     def id_path(self) -> tuple[str, ...]:
@@ -130,6 +154,8 @@ class Field:
     @property
     def flag(self) -> str:
         """The option that names it."""
+        if self.response is not None:
+            return "--prompt-field"
         return "--text-field" if self.ids is None else "--ids-field"
 
     @property

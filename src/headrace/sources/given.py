@@ -13,10 +13,11 @@ import numpy as np
 from headrace.errors import SourceError
 from headrace.sources.decoder import BATCH_BYTES
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch, Drop
-from headrace.sources.field import Field, Ids, as_field
+from headrace.sources.field import Field, Ids, as_field, split_field
 from headrace.sources.files import SourceFile, label
 from headrace.sources.items import Items
 from headrace.sources.lines import without_surrogates
+from headrace.sources.pairs import pair
 from headrace.sources.rawfile import Observer
 
 __all__ = ["Documents", "framed", "given_documents", "given_file", "read_given", "sample_of"]
@@ -89,7 +90,7 @@ def given_file(documents: Documents, field: Field, *, paths: bool) -> SourceFile
         SourceError: it is, and must not be.
     """
     name = label(documents.name)
-    columns = dict.fromkeys(path[0] for path in (field.path, field.id_path) if path)
+    columns = dict.fromkeys(split_field(name)[0] for name in field.columns)
     items = Items(documents.items, name, list(columns))
     first = None if paths else next(items.look_ahead(1), None)
     if isinstance(first, os.PathLike) or (isinstance(first, str) and first and os.path.lexists(first)):
@@ -156,7 +157,7 @@ def sample_of(file: SourceFile, field: Field) -> Iterator[bytes]:
     for item in file.given.look_ahead(_SAMPLE_ITEMS) if file.given else ():
         text, _ = reader.text_of(item)
         if isinstance(text, bytes):
-            yield text
+            yield from field.samples(text)
 
 
 def framed(texts: Sequence[bytes]) -> bytes:
@@ -169,15 +170,33 @@ class _Reader:
 
     def __init__(self, field: Field, on_bad_input: BadInput, *, keep_empty: bool) -> None:
         self.field = field
-        self._path = field.path
         self._replace = on_bad_input is BadInput.REPLACE
         self._keep_empty = keep_empty
 
     def text_of(self, item: Any) -> tuple[bytes | str, bool]:  # noqa: ANN401  # whatever a program gives
         """Return an item's text or ids, or why there are none; and whether something in it became U+FFFD."""
-        name, value = self.field.name, item
+        if self.field.response is not None:
+            return self._pair_of(item)
+        found, replaced = self._value_of(item, self.field.name)
+        return (found, replaced) if found or self._keep_empty else ("empty", False)
+
+    def _pair_of(self, item: Any) -> tuple[bytes | str, bool]:  # noqa: ANN401  # as above
+        if not isinstance(item, Mapping):
+            return f"not a mapping ({type(cast('object', item)).__name__})", False
+        texts: list[bytes] = []
+        replaced = False
+        for name in self.field.texts:
+            text, changed = self._value_of(cast("Mapping[str, Any]", item), name)
+            if isinstance(text, str):
+                return text, False
+            texts.append(text)
+            replaced = replaced or changed
+        return (pair(*texts), replaced) if texts[-1] or self._keep_empty else ("empty", False)
+
+    def _value_of(self, item: Any, name: str) -> tuple[bytes | str, bool]:  # noqa: ANN401  # as above
+        value = item
         if isinstance(item, Mapping):
-            for key in self._path:
+            for key in split_field(name):
                 if not isinstance(value, Mapping) or key not in value:
                     return f"no field {name}", False
                 value = cast("Mapping[str, Any]", value)[key]
@@ -185,14 +204,13 @@ class _Reader:
             return f"neither a string nor a mapping ({type(item).__name__})", False
         if value is None:
             return f"{name} is null", False
-        found, replaced = (
-            self._encoded(value) if self.field.ids is None else (_ids_of(value, name, self.field.ids), False)
-        )
-        return (found, replaced) if found or self._keep_empty else ("empty", False)
+        if self.field.ids is not None:
+            return _ids_of(value, name, self.field.ids), False
+        return self._encoded(value, name)
 
-    def _encoded(self, value: object) -> tuple[bytes | str, bool]:
+    def _encoded(self, value: object, name: str) -> tuple[bytes | str, bool]:
         if not isinstance(value, str):
-            return f"{self.field.name} is not a string", False
+            return f"{name} is not a string", False
         try:
             return value.encode(), False
         except UnicodeEncodeError:

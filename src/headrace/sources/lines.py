@@ -5,12 +5,14 @@ This is what decides; the fast path in `jsonl` only skips it where it can prove 
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
 from headrace.sources.documents import BadInput
-from headrace.sources.field import Field, Ids, as_field
+from headrace.sources.field import Field, Ids, as_field, split_field
+from headrace.sources.pairs import pair
 from headrace.sources.utf8 import unmarked_wide_encoding
 
 __all__ = ["ENDS_EARLY", "JSON_DECODER", "LineFault", "LineParser", "without_surrogates"]
@@ -92,14 +94,14 @@ class LineParser:
                 return LineFault("invalid UTF-8", error.start), False
             # Here each invalid byte is a surrogate of its own: offsets are exact, and those in the text can be told.
             found = self._text(line.decode(errors="surrogateescape"))
-            replaced = isinstance(found, str) and _SURROGATE.search(found) is not None
+            replaced = isinstance(found, str | tuple) and _SURROGATE.search("".join(found)) is not None
             if replaced:
                 found = self._text(line.decode(errors="replace"))
         else:
             found, replaced = self._text(decoded), False
         if isinstance(found, LineFault):
             return found, False
-        if not found and not self.keep_empty:
+        if not (found[-1] if isinstance(found, tuple) else found) and not self.keep_empty:
             return LineFault("empty"), False
         return (found, False) if isinstance(found, bytes) else self._encode(found, replaced=replaced)
 
@@ -107,15 +109,21 @@ class LineParser:
         """Return the id in a line that `parse` has found a text in, or why there is none."""
         return self.field.id_of(_decode(line.decode(errors="replace"), _ID_DECODER))
 
-    def _encode(self, text: str, *, replaced: bool) -> tuple[bytes | LineFault, bool]:
+    def _encode(self, found: str | tuple[str, str], *, replaced: bool) -> tuple[bytes | LineFault, bool]:
+        if isinstance(found, tuple):
+            prompt, response = (self._encode(text, replaced=replaced) for text in found)
+            for text, _ in (prompt, response):
+                if isinstance(text, LineFault):
+                    return text, False
+            return pair(cast("bytes", prompt[0]), cast("bytes", response[0])), prompt[1] or response[1]
         try:
-            return text.encode(), replaced
+            return found.encode(), replaced
         except UnicodeEncodeError:
             if not self._replace:
                 return LineFault("lone surrogate"), False
-            return without_surrogates(text).encode(), True
+            return without_surrogates(found).encode(), True
 
-    def _text(self, line: str) -> str | bytes | LineFault:
+    def _text(self, line: str) -> "_Found | LineFault":
         try:
             value = _decode(line, JSON_DECODER if self.field.ids is None else _IDS_DECODER)
         except json.JSONDecodeError as error:
@@ -126,19 +134,37 @@ class LineParser:
             return LineFault("not JSON (nested too deeply)")
         return self._field_of(value) if isinstance(value, dict) else LineFault("not an object")
 
-    def _field_of(self, value: object) -> str | bytes | LineFault:
+    def _field_of(self, row: object) -> "_Found | LineFault":
         name = self.field.name
-        for key in self._path:
-            if not isinstance(value, dict) or key not in value:
-                return LineFault(f"no field {name}")
-            value = value[key]
-        if value is None:
-            return LineFault(f"{name} is null")
-        if value is _CONSTANT:
-            return LineFault(f"not JSON (NaN or Infinity in {name})")
+        value = _value_of(row, self._path, name)
+        if isinstance(value, LineFault):
+            return value
         if self.field.ids is not None:
-            return _ids_of(cast("object", value), name, self.field.ids)
-        return value if isinstance(value, str) else LineFault(f"{name} is not a string")
+            return _ids_of(value, name, self.field.ids)
+        if not isinstance(value, str):
+            return LineFault(f"{name} is not a string")
+        if self.field.response is None:
+            return value
+        response = _value_of(row, split_field(self.field.response), self.field.response)
+        if isinstance(response, str):
+            return value, response
+        return response if isinstance(response, LineFault) else LineFault(f"{self.field.response} is not a string")
+
+
+_Found = str | bytes | tuple[str, str]
+"""A text, the bytes of ids, or a prompt and a response."""
+
+
+def _value_of(row: object, path: Sequence[str], name: str) -> object:
+    """What a field holds, or its fault."""
+    value: Any = row
+    for key in path:
+        if not isinstance(value, dict) or key not in value:
+            return LineFault(f"no field {name}")
+        value = cast("Mapping[str, Any]", value)[key]
+    if value is None:
+        return LineFault(f"{name} is null")
+    return LineFault(f"not JSON (NaN or Infinity in {name})") if value is _CONSTANT else value
 
 
 def _ids_of(value: object, name: str, ids: Ids) -> bytes | LineFault:

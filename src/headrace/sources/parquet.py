@@ -152,7 +152,7 @@ def _pieces(
     field: Field,
     reader: ColumnReader,
 ) -> Iterator[None]:
-    columns = [name for name in (field.name, field.id_name) if name is not None]
+    columns = list(field.columns)
     for group in groups:
         rows = _rows_at_a_time(parquet.metadata.row_group(group), field)
         for batch in parquet.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
@@ -165,10 +165,13 @@ def _rows_at_a_time(group: Any, field: Field) -> int:  # noqa: ANN401  # as abov
         column = next((column for column in columns if column.path_in_schema.startswith(f"{field.name}.")), None)
         ids = column.num_values * field.ids.dtype.itemsize if column else 0
         return max(min(_STEP_BYTES * max(group.num_rows, 1) // max(ids, 1), PIECE_ROWS), _LEAST_ROWS)
-    column = next((column for column in columns if column.path_in_schema == field.name), None)
-    if column is None:
-        return _LEAST_ROWS
-    rows = _STEP_BYTES * max(group.num_rows, 1) // max(column.total_uncompressed_size, 1)
+    found = [column for column in columns if column.path_in_schema in field.texts]
+    return min((_rows_of(column, group.num_rows) for column in found), default=_LEAST_ROWS)
+
+
+def _rows_of(column: Any, count: int) -> int:  # noqa: ANN401  # as above
+    """Rows of a column of texts at a time, of `count` in a row group."""
+    rows = _STEP_BYTES * max(count, 1) // max(column.total_uncompressed_size, 1)
     if column.has_dictionary_page and column.dictionary_page_offset:
         # Each row may be the whole dictionary, which is stored once.
         dictionary = max(column.data_page_offset - column.dictionary_page_offset, 1)

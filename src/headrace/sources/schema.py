@@ -17,12 +17,13 @@ def column_fault(schema: Any, field: Field) -> str | None:  # noqa: ANN401  # as
     """Say why a schema has no texts, or ids, under a field, or return None where it has."""
     import pyarrow as pa  # noqa: PLC0415  # the caller has a schema of it
 
-    kind = _kind_of(schema, field.name, field.flag)
-    if isinstance(kind, str):
-        return kind
-    value = _stored(kind.value_type) if field.ids is None and pa.types.is_dictionary(kind) else kind
-    if not pa.types.is_null(value) and not (_holds_ids(value) if field.ids else _is_string(value)):
-        return _wrong_kind(field.name, kind, field.wanted, field.flag)
+    for name, flag in zip(field.texts, (field.flag, "--response-field"), strict=False):
+        kind = _kind_of(schema, name, flag)
+        if isinstance(kind, str):
+            return kind
+        value = _stored(kind.value_type) if field.ids is None and pa.types.is_dictionary(kind) else kind
+        if not pa.types.is_null(value) and not (_holds_ids(value) if field.ids else _is_string(value)):
+            return _wrong_kind(name, kind, field.wanted, flag)
     if field.id_name is None:
         return None
     kind = _kind_of(schema, field.id_name, "--id-field")

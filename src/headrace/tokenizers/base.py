@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from headrace.manifest import TokenizerRef, dtype_name_for
 __all__ = [
     "REF_NAME",
     "BatchTokenizer",
+    "DocumentMasks",
+    "MaskingTokenizer",
     "NamedTokens",
     "TextEncoder",
     "checked_ids",
@@ -101,6 +103,24 @@ class BatchTokenizer(Protocol):
         Raises:
             TokenizerError: the first difference; the texts themselves are not shown.
         """
+        ...
+
+
+class DocumentMasks(NamedTuple):
+    """Which tokens of documents count as targets in the loss."""
+
+    text: NDArray[np.uint8]
+    """1 for each id that does, else 0, (total,)."""
+    boundary: NDArray[np.bool_]
+    """Whether the boundary that ends each document does, (documents,)."""
+
+
+@runtime_checkable
+class MaskingTokenizer(Protocol):
+    """A `BatchTokenizer` whose documents say which of their tokens count."""
+
+    def encode_masked(self, documents: Sequence[bytes], /) -> tuple[NDArray[Any], NDArray[np.int64], DocumentMasks]:
+        """As `encode_documents`, of documents as the readers deliver them; and the masks."""
         ...
 
 

@@ -1,15 +1,16 @@
 """Documents that are token ids already: nothing is encoded, but the tokenizer they are of is known, or its size."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import TokenizerError
 from headrace.manifest import TokenizerRef, dtype_name_for
-from headrace.tokenizers.base import REF_NAME, BatchTokenizer, NamedTokens, ref_file
+from headrace.tokenizers.base import REF_NAME, ref_file
+from headrace.tokenizers.stand_in import StandIn
 
 __all__ = ["NO_TOKENIZER", "NoTokenizer", "ReadyIds"]
 
@@ -65,26 +66,8 @@ class NoTokenizer:
         return TokenizerError(f"the tokenizer of these {self.vocab_size} ids is not known; pass the one that made them")
 
 
-class ReadyIds:
-    """A tokenizer in whose place documents come as ids of it, checked by the readers: see `sources.field.Ids`.
-
-    Args:
-        tokenizer: the one that made the ids.
-    """
-
-    def __init__(self, tokenizer: BatchTokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._dtype = np.dtype(dtype_name_for(tokenizer.vocab_size)).newbyteorder("<")
-
-    @property
-    def ref(self) -> TokenizerRef:
-        """Of the tokenizer."""
-        return self._tokenizer.ref
-
-    @property
-    def vocab_size(self) -> int:
-        """Of the tokenizer."""
-        return self._tokenizer.vocab_size
+class ReadyIds(StandIn):
+    """A tokenizer in whose place documents come as ids of it, checked by the readers: see `sources.field.Ids`."""
 
     def encode_documents(self, texts: Sequence[bytes]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The ids that the documents hold.
@@ -95,39 +78,9 @@ class ReadyIds:
         Returns:
             Ids, uint16 or uint32 by `vocab_size`, (total,), and the exclusive end of each document, (len(texts),).
         """
-        ends = np.cumsum([len(text) // self._dtype.itemsize for text in texts], dtype=np.int64)
-        return np.frombuffer(b"".join(texts), self._dtype), ends
-
-    def encode(self, text: str) -> list[int]:
-        """Encode a text, as the tokenizer does."""
-        return self._tokenizer.encode(text)
-
-    encode_text = encode
-
-    def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
-        """Text of ids, as the tokenizer decodes them."""
-        return self._tokenizer.decode(ids)
-
-    def token_id(self, token: str) -> int | None:
-        """Of the tokenizer."""
-        return self._tokenizer.token_id(token)
-
-    def id_to_token(self, token_id: int) -> str | None:
-        """Of the tokenizer."""
-        return self._tokenizer.id_to_token(token_id)
-
-    @property
-    def special_tokens(self) -> Mapping[str, int]:
-        """Of the tokenizer."""
-        return self._tokenizer.special_tokens if isinstance(self._tokenizer, NamedTokens) else {}
-
-    def named_token(self, role: Literal["bos", "eos"]) -> str | None:
-        """Of the tokenizer."""
-        return self._tokenizer.named_token(role) if isinstance(self._tokenizer, NamedTokens) else None
-
-    def files(self) -> dict[str, bytes]:
-        """Of the tokenizer."""
-        return self._tokenizer.files()
+        dtype = np.dtype(dtype_name_for(self.vocab_size)).newbyteorder("<")
+        ends = np.cumsum([len(text) // dtype.itemsize for text in texts], dtype=np.int64)
+        return np.frombuffer(b"".join(texts), dtype), ends
 
     def check(self, texts: Sequence[bytes]) -> None:
         """Nothing is encoded, so there is nothing to compare."""

@@ -1,0 +1,93 @@
+"""What a document is in its row: a text, ids, or a prompt and a response; and the tokenizer that takes it so."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import BuildError
+from headrace.sources.field import Field, Ids
+from headrace.tokenizers.base import BatchTokenizer, TextEncoder
+from headrace.tokenizers.load import load_tokenizer
+from headrace.tokenizers.prompts import PromptResponses
+from headrace.tokenizers.ready import NoTokenizer, ReadyIds
+
+__all__ = ["DocumentForm", "TokenizerSpec"]
+
+TokenizerSpec = str | os.PathLike[str] | BatchTokenizer | TextEncoder | None
+"""What `headrace.build` takes for a tokenizer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentForm:
+    """The options of a build that say what documents are; see `headrace.build`.
+
+    Raises:
+        BuildError: they make no sense together.
+    """
+
+    tokenizer: TokenizerSpec
+    vocab_size: int | None
+    text_field: str
+    ids_field: str | None
+    id_field: str | None
+    prompt_field: str | None
+    response_field: str | None
+
+    def __post_init__(self) -> None:
+        if (self.vocab_size is not None or self.ids_field is not None) and (
+            self.ids_field is None or (self.vocab_size is None) == (self.tokenizer is None)
+        ):
+            raise BuildError(
+                "ids (--ids-field) need a tokenizer (--tokenizer) whose ids they are, or else a --vocab-size; give one of "
+                "the two. Texts have no --vocab-size"
+            )
+        pair = self.prompt_field is not None
+        if pair != (self.response_field is not None) or (pair and self.ids_field is not None):
+            raise BuildError(
+                "a document of two texts has a prompt (--prompt-field) and a response (--response-field); give both, and "
+                "no --ids-field"
+            )
+
+    @property
+    def field(self) -> Field:
+        """What is read of each row, as far as that is known before the tokenizer is."""
+        if self.prompt_field is not None:
+            return Field(self.prompt_field, id_name=self.id_field, response=self.response_field)
+        if self.ids_field is not None:
+            return Field(self.ids_field, Ids(), self.id_field)
+        return Field(self.text_field, id_name=self.id_field)
+
+    @property
+    def encodes(self) -> bool:
+        """Whether a library encodes, which takes long to import."""
+        return self.ids_field is None and self.tokenizer is not None and self.tokenizer != "bytes"
+
+    def load(self, on_notice: Callable[[str], None]) -> BatchTokenizer:
+        """Load the tokenizer; errors and notices are those of `load_tokenizer`."""
+        if self.vocab_size is not None:
+            return NoTokenizer(self.vocab_size)
+        return load_tokenizer("bytes" if self.tokenizer is None else self.tokenizer, on_notice=on_notice)
+
+    def taking_documents(self, tokenizer: BatchTokenizer) -> BatchTokenizer:
+        """What encodes documents of this form with a tokenizer."""
+        if self.ids_field is not None:
+            return ReadyIds(tokenizer)
+        return tokenizer if self.prompt_field is None else PromptResponses(tokenizer)
+
+    def options(self, tokenizer: BatchTokenizer, boundary: int, bos: int | None) -> dict[str, Any]:
+        """These fields of `ContentOptions`.
+
+        Args:
+            tokenizer: that of the build.
+            boundary: id that ends each document.
+            bos: id that begins each, if one does.
+        """
+        return {
+            "text_field": self.text_field,
+            "ids_field": self.ids_field,
+            "ids": None if self.ids_field is None else Ids(tokenizer.vocab_size, boundary, bos),
+            "id_field": self.id_field,
+            "prompt_field": self.prompt_field,
+            "response_field": self.response_field,
+        }

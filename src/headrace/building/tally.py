@@ -23,8 +23,8 @@ Counts = tuple[int, int, int, int]
 class Tally:
     """Running counts of one source shard."""
 
-    field: Field
-    """What is read of each row."""
+    field: Field | None = None
+    """What is read of each row; None where nothing is, and so no bytes of text are counted."""
     input_bytes: int = 0
     documents: int = 0
     tokens: int = 0
@@ -46,7 +46,7 @@ class Tally:
         self.input_bytes += batch.consumed
         self.documents += len(batch.texts)
         self.documents_in += len(batch.texts) + len(batch.drops)
-        self.text_bytes += self.field.text_bytes(batch.texts)
+        self.text_bytes += self.field.text_bytes(batch.texts) if self.field else 0
         self.replaced += batch.replaced
         self.rows += batch.rows_read
         self.start = batch.start

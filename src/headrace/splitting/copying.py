@@ -98,7 +98,7 @@ class SplitJob:
         compression = self.compression or layout.compression
         writers = [None if folder is None else _Writer(self, folder, compression) for folder in self.folders]
         sides = Sides(self.seed, self.fractions)
-        tally = Tally(are_texts=False)
+        tally = Tally()
         told = time.monotonic()
         hooks.at(Place((Path(entry.path).name,)))
         try:

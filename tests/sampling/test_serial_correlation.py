@@ -8,6 +8,9 @@ Jupp, "Directional statistics", 2000): `n * |mean(exp(2 pi i h x / n))|**2`, whi
   LCG in the index (a * i + c) have constant differences: the statistic is n.
 - The LCG determinant: x = d(i + 2) * d(i) - d(i + 1)**2 with d = p(i + 1) - p(i), harmonics h = 1 to 4. It is 0 mod n
   for every LCG, also one iterated on its own output (a * p(i) + c), whose differences are uniform.
+
+Of a local shuffle within g pieces at a time, neighbours share a piece once in g, so that its correlation is about n / g**2
+above chance: what it gives up is measured by the same statistic. `bench/orders.py` prints the two side by side.
 """
 
 import numpy as np
@@ -47,6 +50,35 @@ def test_shuffled_blocks_pass(seed, epoch):
     order = shuffled(seed, epoch)
     assert correlation(order) < BOUND
     assert determinant(order) < BOUND
+
+
+def test_shuffled_documents_pass():
+    """Documents, shuffled under keys of their own, are as unrelated, and in another order than as many windows."""
+    plan = Plan(order="documents", token_count=N + 1, window=1, batch_size=N, documents=N)
+    order = plan.documents_many(0, 1)[0]
+    assert correlation(order) < BOUND
+    assert determinant(order) < BOUND
+    assert max(rayleigh((order - shuffled(0, 0)) % N, h) for h in range(1, 33)) < BOUND
+
+
+@pytest.mark.parametrize("at_once", [4, 16, 64, 256])
+def test_local_shuffles_are_as_good_as_their_pieces_are_many(at_once):
+    """Neighbours within g pieces are related by n / g**2 and no more: from 256 pieces on as little as in a global shuffle."""
+    plan = Plan(
+        order="blocks",
+        token_count=N + 1,
+        window=1,
+        batch_size=N,
+        seed=5,
+        shuffle="local",
+        piece_windows=16,
+        pieces_at_once=at_once,
+    )
+    order = plan.starts(1)
+    related = N / at_once**2
+    assert correlation(order) < BOUND + 3 * related
+    assert related < BOUND or correlation(order) > related / 3
+    assert determinant(order) < BOUND + related
 
 
 def test_numpy_permutations_pass():

@@ -44,7 +44,9 @@ class DocumentRows:
         self.starts = np.where(numbers > 0, ends[numbers - 1], 0)
         """Of the documents, int64 `(S, B)`."""
         self._stops = ends[numbers]
-        self._lengths = np.minimum(self._stops - self.starts, read_length)
+        # Narrow, for they are compared with every column.
+        self._lengths = np.minimum(self._stops - self.starts, read_length).astype(np.int32)
+        self._columns = np.arange(read_length, dtype=np.int32)
         self.reads = min(read_length, token_count)
         """Tokens to read for a row, ..."""
         self.places = np.minimum(self.starts, token_count - self.reads)
@@ -66,19 +68,20 @@ class DocumentRows:
             tokens[:, : self.reads] = read
         for number in np.flatnonzero(moved).tolist():
             tokens[number, : self.reads - moved[number]] = read[number, moved[number] :].copy()
-        tokens[np.arange(self._read_length) >= self._lengths[row][:, np.newaxis]] = pad_id
+        np.copyto(tokens, pad_id, where=self._columns >= self._lengths[row][:, np.newaxis])
         return tokens
 
     def marks(self, row: int) -> Marks:
         """Return what was asked for, and always which predictions are of a token that the document has."""
-        lengths, numbers = self._lengths[row][:, np.newaxis], self._numbers[row]
-        columns = np.arange(self._window)
+        numbers = self._numbers[row]
+        held = self._columns < self._lengths[row][:, np.newaxis]
         ids = positions = None
         if self._options.document_ids:
-            ids = np.where(columns < lengths, numbers[:, np.newaxis], NO_DOCUMENT)
+            ids = np.where(held[:, : self._window], numbers[:, np.newaxis], NO_DOCUMENT)
         if self._options.position_ids:
-            positions = np.tile(columns, (numbers.size, 1))
-        mask = columns + 1 < lengths
+            positions = np.tile(np.arange(self._window), (numbers.size, 1))
+        mask = np.zeros((numbers.size, self._window), np.bool_)  # inside, nothing is read after the last input
+        mask[:, : self._read_length - 1] = held[:, 1:]
         if self._options.drops_boundary:
             last = self._stops[row] - self.starts[row] - 2
             whole = np.flatnonzero((last >= 0) & (last < self._window))

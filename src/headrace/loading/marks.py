@@ -123,7 +123,9 @@ class WindowMarker:
             documents = np.concatenate([first, ending[inside] + 1])[order]
             ids = np.repeat(documents, lengths).reshape(shape)
         if options.position_ids:
-            positions = (np.arange(first.size * window) - np.repeat(begins, lengths)).reshape(shape)
+            positions = np.arange(first.size * window)
+            positions -= np.repeat(begins, lengths)
+            positions = positions.reshape(shape)
         return ids, positions
 
     def _mask(self, rows: NDArray[np.intp], columns: NDArray[np.int64]) -> NDArray[np.bool_] | None:

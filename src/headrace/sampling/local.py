@@ -43,9 +43,8 @@ class LocalShuffle:
         for epoch, run in runs_of(epochs):
             line = places[run]
             for group, part in runs_of(self._group(line)):
-                line[part] = self._within(line[part], epoch, group, backward=False)
-            positions = self._pieces(line, epoch, backward=False)
-            places[run] = (positions + self._turn(epoch)) % np.uint64(self.count)
+                line[part] = self._pieces(self._within(line[part], epoch, group, backward=False), epoch, backward=False)
+            places[run] = (line + self._turn(epoch)) % np.uint64(self.count)
         return places
 
     def samples(self, units: Words, epoch: int) -> Words:
@@ -81,12 +80,17 @@ class LocalShuffle:
     def _pieces(self, places: Words, epoch: int, *, backward: bool) -> Words:
         """Map places in the line of pieces to positions, or back."""
         full = self.count // self.piece
-        whole = np.flatnonzero(places < np.uint64(full * self.piece)) if full else np.empty(0, np.intp)
-        if not whole.size:
+        limit = np.uint64(full * self.piece)
+        whole = slice(None) if not places.size or places.max() < limit else np.flatnonzero(places < limit)
+        if not places[whole].size:
             return places
         number, within = np.divmod(places[whole], np.uint64(self.piece))
-        move = invert if backward else permute
-        moved = move(number, length=full, key=key_words(self.seed, epoch, Stream.LOCAL_PIECES, ROUNDS))
+        move, key = invert if backward else permute, key_words(self.seed, epoch, Stream.LOCAL_PIECES, ROUNDS)
+        first, last = int(number.min()), int(number.max())
+        if last - first < number.size:  # of many places in few pieces, each piece is moved once
+            moved = move(np.arange(first, last + 1, dtype=np.uint64), length=full, key=key)[number - np.uint64(first)]
+        else:
+            moved = move(number, length=full, key=key)
         out = places.copy()
         out[whole] = moved * np.uint64(self.piece) + within
         return out

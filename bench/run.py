@@ -12,7 +12,18 @@ from pathlib import Path
 from checks import Check, print_checks
 from harness import LOAD_BEFORE, RESULTS
 
-BENCHMARKS = ("build", "two_workers", "inputs", "windows", "cold", "startup", "compression", "chunks", "truncation")
+BENCHMARKS = (
+    "build",
+    "two_workers",
+    "inputs",
+    "windows",
+    "cold",
+    "orders",
+    "startup",
+    "compression",
+    "chunks",
+    "truncation",
+)
 BUSY = 0.5
 
 

@@ -68,7 +68,7 @@ def plan_of_state(
         problems = [Problem(name, _difference(name, there.get(name), here.get(name), index)) for name in refused]
         raise PlanError(
             f"the state is of another run: {', '.join(refused)} differ{'s' * (len(refused) == 1)}. Go on with what it was "
-            f"saved with or, to continue all the same, name what may differ: allow={set(refused)!r}",
+            f"saved with or, to continue all the same, name what may differ: allow={refused!r}",
             problems=problems,
         )
     step = checked_int("step", state["step"], least=0)
@@ -105,6 +105,8 @@ def _check_form(state: object) -> None:
 
 
 def _difference(name: str, there: object, here: object, index: Path | None) -> str:
+    if name == "seed":
+        there, here = (int(value, 16) if isinstance(value, str) else value for value in (there, here))
     text = f"the state has {_shown(there)}, this loader {_shown(here)}"
     if name == "corpus" and index is not None and isinstance(there, str):
         text += _version_that_fits(index, there)

@@ -23,6 +23,7 @@ BENCHMARKS = (
     "compression",
     "chunks",
     "truncation",
+    "split",
 )
 BUSY = 0.5
 

@@ -1,7 +1,7 @@
-"""Builds in processes that die where they are told to: before, within or after one of their writes.
+"""Builds and splits in processes that die where they are told to: before, within or after one of their writes.
 
-`Builder` starts this file as a program, which is asked for builds in lines of JSON, and answers each with a line. It has
-one thread, so it can fork: every build runs in a child that may kill itself.
+`Builder` starts this file as a program, which is asked for them in lines of JSON, and answers each with a line. It has
+one thread, so it can fork: every one runs in a child that may kill itself.
 
 A fault is `{"when", "index"}`, or `{"when", "name", "nth", "publishing"}`: the index among all calls of `POINTS`, or the
 n-th call of one of them, counted from 0, perhaps from where publishing begins. `when` is `before`, `within` (a part of it
@@ -78,7 +78,7 @@ class Builder:
             inputs: of the build, like ...
             output: ... this, and ...
             options: ... these.
-            more: `fault` is where to die. `links`, if false, makes the file system one without hard links. `cut_bytes` is where
+            more: `fault` is where to die. `split` makes it a split, whose inputs are a corpus. `links`, if false, makes the file system one without hard links. `cut_bytes` is where
                 files are cut. `warm` is no build, but a first one, so that no later one imports anything.
 
         Returns:
@@ -267,7 +267,8 @@ def build(asked: dict[str, Any]) -> dict[str, Any]:
     arm(fault)
     answer: dict[str, Any] = {"ended": "done", "points": fault.reached, "missed": fault.missed}
     try:
-        report = headrace.build(asked["inputs"], asked["output"], workers=1, **asked["options"])
+        run = headrace.split if asked.get("split") else headrace.build
+        report = run(asked["inputs"], asked["output"], workers=1, **asked["options"])
     except headrace.HeadraceError as error:
         return {**answer, "ended": type(error).__name__, "message": str(error)}
     return {**answer, "report": asdict(report)}
@@ -298,6 +299,7 @@ def main() -> None:
         asked = json.loads(line)
         if "warm" in asked:  # so that no child imports anything
             headrace.build(asked["inputs"], asked["output"], workers=1, **asked["options"])
+            headrace.split  # noqa: B018  # it loads at its first use
             shutil.rmtree(asked["output"])
             answer = {}
         else:

@@ -10,6 +10,7 @@ import pytest
 
 import headrace
 
+DYING = runpy.run_path(str(Path(__file__).parents[1] / "building" / "dying_builds.py"))
 MODEL = runpy.run_path(str(Path(__file__).parents[1] / "golden" / "make_sides.py"))
 
 
@@ -54,3 +55,13 @@ def small(tmp_path) -> Path:
         tmp_path / "in", tmp_path / "c", chunk_tokens=32, shard_tokens=500, workers=1, on_bad_input="skip", max_bad=1
     )
     return tmp_path / "c"
+
+
+@pytest.fixture(scope="session")
+def builder(tmp_path_factory):
+    """Has splits made in processes that die where they are told to; one for all tests."""
+    folder = tmp_path_factory.mktemp("warm")
+    (folder / "a.jsonl").write_text('{"text": "one"}\n')
+    with DYING["Builder"]() as started:
+        started.ask(folder, folder / "c", {}, warm=True)
+        yield started

@@ -189,36 +189,41 @@ def _read_mark(path: Path) -> Record | None:
 
 def begin(output: Path, parts: Sequence[Part], record: Record) -> None:
     """Write down which split begins, and remove what an earlier run has left half done of the parts that are to be made."""
+    _remove_fresh(output / PRIVATE)
     write_bytes(output / MARK, json.dumps(record, indent=1).encode())
     for part in parts:
-        clean(part)
+        _clean(part)
         part.folder.mkdir(exist_ok=True)
     fsync_folder(output)
 
 
-def clean(part: Part) -> None:
+def _clean(part: Part) -> None:
     """Remove what is half done of a part; all that is in its folder, unless a corpus is there, which only was not whole."""
     if not part.folder.is_dir():
         return
-    if part.published is None:
-        (part.folder / INDEX_NAME).unlink(missing_ok=True)  # first, so that nothing opens while it goes
-        for path in part.folder.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+    if part.published is not None:
+        for folder in (part.folder, part.folder / PRIVATE, part.folder / TOKENIZER_FOLDER):
+            _remove_fresh(folder)
         return
-    for folder in (part.folder, part.folder / PRIVATE, part.folder / TOKENIZER_FOLDER):
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if _FRESH.fullmatch(path.name):
-                path.unlink(missing_ok=True)
+    (part.folder / INDEX_NAME).unlink(missing_ok=True)  # first, so that nothing opens while it goes
+    for path in part.folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _remove_fresh(folder: Path) -> None:
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if _FRESH.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def give_up(output: Path, parts: Sequence[Part]) -> None:
     """After a failure: remove what was made, so that nothing of it is published any more."""
     for part in parts:
         with suppress(OSError):  # what cannot be removed is no reason to hide what went wrong
-            clean(part)
+            _clean(part)
             if part.published is None:
                 part.folder.rmdir()
     with suppress(OSError):
@@ -227,4 +232,5 @@ def give_up(output: Path, parts: Sequence[Part]) -> None:
 
 def finish(output: Path) -> None:
     """All that is to be there is there."""
+    _remove_fresh(output / PRIVATE)
     (output / MARK).unlink(missing_ok=True)

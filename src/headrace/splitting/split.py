@@ -78,14 +78,14 @@ def split(
             wanted = record_of(record, given or source.manifest.options.get("compression", "none"))
             parts = look_at(folder.path, request, wanted, source.path.parent, on_event=on_event)
             todo = [part for part in parts if not part.whole]
-            begin(folder.path, todo, wanted)
-            try:
-                if todo:
+            if todo:
+                try:
+                    begin(folder.path, todo, wanted)
                     _require_room(source, todo, folder.path, given)
                     make(source, parts, record, given, workers=workers, lock=folder.lock, on_event=on_event)
-            except BaseException:
-                give_up(folder.path, todo)
-                raise
+                except BaseException:
+                    give_up(folder.path, todo)
+                    raise
             finish(folder.path)
     if not todo:
         on_event(Notice(kind="resumed", message="the parts of this split are there already; their bytes were checked"))

@@ -1,0 +1,225 @@
+"""A split that ends early leaves whole parts or none; the same command then ends alike. Workers may die, and take no lock along."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headrace
+from headrace.children import child_command
+from headrace.errors import BuildError, MissingShardError, OutputExistsError
+from headrace.events import Notice, Progress
+from headrace.manifest import SourceEntry, read_manifest
+from headrace.storage.hdf5_writer import HDF5ShardWriter
+from headrace.testing.corpora import small_corpus
+
+OPTIONS = {"fractions": {"val": 0.5}}
+WHENS = ("before", "within", "after")
+
+
+class Case:
+    """A split and its moments."""
+
+    def __init__(self, builder: Any, files: Callable[[Path], dict[str, str]], folder: Path, source: Path) -> None:
+        self.builder = builder
+        self.files = files
+        self.folder = folder
+        self.source = source
+        self.before = files(source)
+        folder.mkdir()
+        whole = self.ask(folder / "whole")
+        assert whole["ended"] == "done"
+        assert whole["missed"] == []
+        self.points: list[str] = whole["points"]
+        self.wanted = files(folder / "whole")
+        self.prints = {name: read_manifest(folder / "whole" / name).fingerprint.hex for name in ("val", "train")}
+
+    def ask(self, output: Path, **more: Any) -> dict[str, Any]:
+        """Have it made there."""
+        return self.builder.ask(self.source, output, OPTIONS, split=True, **more)
+
+    def open_parts(self, output: Path) -> list[str]:
+        """Names of the parts that open, every byte of which is right."""
+        found = []
+        for name, fingerprint in self.prints.items():
+            try:
+                with headrace.open(output / name, verify="full") as corpus:
+                    assert corpus.fingerprint.hex == fingerprint
+                    found.append(name)
+            except MissingShardError:
+                assert not (output / name / "shards.json").exists()
+        return found
+
+    def die(self, index: int, when: str, there: Path | None = None) -> list[str]:
+        """Die there, see what opens, and go on; returns which parts were open."""
+        output = self.folder / f"{index}-{when}"
+        if there is not None:
+            shutil.copytree(there, output)
+        place = f"{when} {index}, {self.points[index]}"
+        assert self.ask(output, fault={"when": when, "index": index}) == {"ended": "killed"}, place
+        seen = self.open_parts(output)
+        assert self.ask(output)["ended"] == "done", place
+        assert self.files(output) == self.wanted, place
+        assert self.files(self.source) == self.before, place
+        shutil.rmtree(output)
+        return seen
+
+
+def some(points: list[str]) -> list[tuple[int, str]]:
+    """The first call of each point, every sixtieth of all, and the last ten; each in one of the three ways."""
+    firsts = {points.index(name) for name in {*points}}
+    chosen = sorted(firsts | {*range(0, len(points), 60)} | {*range(len(points) - 10, len(points))})
+    return [(index, WHENS[number % 3]) for number, index in enumerate(chosen)]
+
+
+def every(points: list[str]) -> list[tuple[int, str]]:
+    """All of them in all ways."""
+    return [(index, when) for index in range(len(points)) for when in WHENS]
+
+
+@pytest.mark.parametrize("moments", [some, pytest.param(every, marks=pytest.mark.extended)])
+def test_killed_at_a_write(builder, small, files, tmp_path, moments):
+    """Before, within or after a write: no part opens, or whole ones, in order; afterwards all is as if nothing had been."""
+    case = Case(builder, files, tmp_path / "runs", small)
+    seen = [case.die(*moment) for moment in moments(case.points)]
+    assert {tuple(parts) for parts in seen} == {(), ("val",), ("val", "train")}
+    assert seen == sorted(seen, key=len)
+
+
+def test_killed_while_it_begins_again(builder, small, files, tmp_path):
+    """What a split that died has left goes, however often the next ones die while they remove it."""
+    case = Case(builder, files, tmp_path / "runs", small)
+    middle = len(case.points) // 2
+    left = tmp_path / "left"
+    assert case.ask(left, fault={"when": "after", "index": middle}) == {"ended": "killed"}
+    for index in range(0, 24, 3):
+        assert case.die(index, WHENS[index % 2 + 1], left) == []
+    for index in reversed(range(len(case.points))):
+        late = tmp_path / f"late-{index}"
+        assert case.ask(late, fault={"when": "before", "index": index}) == {"ended": "killed"}
+        if case.open_parts(late) == ["val"]:  # which is kept
+            break
+    for index in (0, 1, 5, 9):
+        assert case.die(index, "after", late) == ["val"]
+
+
+def test_an_unfinished_split_of_another_command(builder, small, files, tmp_path):
+    """It is refused, each difference named, and nothing is touched; its own command goes on."""
+    case = Case(builder, files, tmp_path / "runs", small)
+    left = tmp_path / "left"
+    assert case.ask(left, fault={"when": "after", "index": len(case.points) // 2}) == {"ended": "killed"}
+    before = files(left)
+    with pytest.raises(OutputExistsError) as error:
+        headrace.split(small, left, {"val": 0.25}, seed=3)
+    assert "of another command: seed was 0, is 3; fractions was val=0.5, is val=0.25" in str(error.value)
+    assert files(left) == before
+    (left / ".headrace" / "split.json").write_text("{")
+    with pytest.raises(OutputExistsError, match=r"split\.json: is damaged"):
+        headrace.split(small, left, {"val": 0.5})
+    (left / ".headrace" / "split.json").unlink()
+    with pytest.raises(OutputExistsError, match="and is no part of this split"):
+        headrace.split(small, left, {"val": 0.5})
+
+
+def long_corpus(folder: Path, shards: int = 2, documents: int = 100_000) -> Path:
+    """Shards of many short documents, which take half a second each."""
+    small_corpus(folder, [[[1]]], chunk_size=4096)
+    entries, start = [], 0
+    for number in range(shards):
+        path = folder / f"{number:06d}-0000-0000.h5"
+        tokens = np.zeros(documents * 6, np.uint16)
+        for place in range(5):
+            tokens[place::6] = np.arange(documents) * (number + 1) // 10**place % 10 + 1
+        ends, numbers = np.arange(1, documents + 1) * 6, np.arange(documents)
+        with HDF5ShardWriter(path, 4096, vocab_size=257, source_files=["a"], flush_chunks=16) as writer:
+            writer.add_documents(tokens, ends, rows=numbers, offsets=numbers, files=np.zeros(documents, np.uint32))
+        entries.append(replace(writer.result(path.stem), path=path.name, global_start=start, source=number))
+        start += entries[-1].token_count
+    sources = tuple(SourceEntry(path="a", size=1, sha256="0" * 64, documents=documents) for _ in range(shards))
+    manifest = replace(read_manifest(folder), shards=tuple(entries), sources=sources)
+    (folder / "shards.json").write_bytes(manifest.to_json())
+    shutil.rmtree(folder / ".headrace")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory) -> Path:
+    """Two shards that take half a second each; do not write into it."""
+    return long_corpus(tmp_path_factory.mktemp("long") / "c")
+
+
+def children(process: int) -> list[int]:
+    """Processes that a process has started and that still run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            state, parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:2]
+        except (OSError, IndexError):
+            continue
+        if int(parent) == process and state != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def test_a_worker_dies(long, tmp_path, files):
+    """Its shard is begun once more; the parts are the same. One that dies again stops the split, and nothing is left."""
+    headrace.split(long, tmp_path / "o", {"val": 0.5}, workers=1)
+    notices: list[str] = []
+    killed: list[int] = []
+    others = set(children(os.getpid()))
+    deaths = 1
+
+    def kill(event: object) -> None:
+        if isinstance(event, Notice):
+            notices.append(event.message)
+        if isinstance(event, Progress) and len(killed) < deaths:
+            worker = next(pid for pid in children(os.getpid()) if pid not in others.union(killed))
+            killed.append(worker)
+            os.kill(worker, signal.SIGKILL)
+
+    headrace.split(long, tmp_path / "p", {"val": 0.5}, workers=2, on_event=kill)
+    assert (
+        len([message for message in notices if "a worker died (signal 9: Killed) while it read 00000" in message]) == 1
+    )
+    assert files(tmp_path / "p") == files(tmp_path / "o")
+    deaths = 99
+    with pytest.raises(BuildError, match="a worker died twice"):
+        headrace.split(long, tmp_path / "q", {"val": 0.5}, workers=2, on_event=kill)
+    assert not (tmp_path / "q").exists()
+
+
+@pytest.mark.parametrize("way", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.extended)])
+def test_the_command_dies(long, tmp_path, files, way):
+    """Killed or interrupted with its workers at work: these end, nothing opens, and the same command then succeeds."""
+    headrace.split(long, tmp_path / "o", {"val": 0.5}, workers=1)
+    output = tmp_path / "p"
+    arguments = ["split", long, "-o", output, "--fraction", "val=0.5", "--workers", "2"]
+    command = [*child_command("headrace"), *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    end = time.monotonic() + 60
+    while not list(output.glob("val/.*.partial")):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    workers = children(process.pid)
+    assert len(workers) == 2
+    process.send_signal(way)
+    error = process.communicate()[1].decode()
+    assert process.returncode == (-9 if way == signal.SIGKILL else 130)
+    assert "Traceback" not in error
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    if way == signal.SIGINT:
+        assert not output.exists()
+    else:
+        assert not list(output.glob("*/shards.json"))
+    headrace.split(long, output, {"val": 0.5}, workers=1)
+    assert files(output) == files(tmp_path / "o")

@@ -78,8 +78,9 @@ class Builder:
             inputs: of the build, like ...
             output: ... this, and ...
             options: ... these.
-            more: `fault` is where to die. `split` makes it a split, whose inputs are a corpus. `links`, if false, makes the file system one without hard links. `cut_bytes` is where
-                files are cut. `warm` is no build, but a first one, so that no later one imports anything.
+            more: `fault` is where to die. `split` makes it a split, whose inputs are a corpus. `links`, if false, makes the
+                file system one without hard links. `cut_bytes` is where files are cut. `warm` is no build, but a first one,
+                so that no later one imports anything.
 
         Returns:
             `ended`: `killed`, `done`, the name of the error, or a traceback. If done, `report`, `points`, the calls that were

@@ -80,12 +80,20 @@ def some(points: list[str]) -> list[tuple[int, str]]:
     return [(index, WHENS[number % 3]) for number, index in enumerate(chosen)]
 
 
+def each(points: list[str]) -> list[tuple[int, str]]:
+    """All of them in one of the ways."""
+    return [(index, WHENS[index % 3]) for index in range(len(points))]
+
+
 def every(points: list[str]) -> list[tuple[int, str]]:
     """All of them in all ways."""
     return [(index, when) for index in range(len(points)) for when in WHENS]
 
 
-@pytest.mark.parametrize("moments", [some, pytest.param(every, marks=pytest.mark.extended)])
+@pytest.mark.parametrize(
+    "moments",
+    [some, pytest.param(each, marks=pytest.mark.extended), pytest.param(every, marks=pytest.mark.soak)],
+)
 def test_killed_at_a_write(builder, small, files, tmp_path, moments):
     """Before, within or after a write: no part opens, or whole ones, in order; afterwards all is as if nothing had been."""
     case = Case(builder, files, tmp_path / "runs", small)

@@ -240,6 +240,33 @@ def test_loss_masks(tmp_path, model, documents, compression):
     assert (tmp_path / "all" / "all" / ".headrace" / "loss_mask.bin").exists()
 
 
+def test_what_builds_can_keep(tmp_path, model, documents):
+    """Of a build without duplicates, of prompts and responses with ids: documents go by their texts, nothing is lost."""
+    rows = [{"q": f"why {number}?", "a": f"because {number}", "id": f"n{number}"} for number in range(60)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, *rows[:9]]))
+    options = {"prompt_field": "q", "response_field": "a", "id_field": "id", "dedup": "exact", "workers": 1}
+    headrace.build(tmp_path / "a.jsonl", tmp_path / "c", chunk_tokens=32, **options)
+    report = headrace.split(tmp_path / "c", tmp_path / "o", {"val": 0.3})
+    assert report.by == "text"
+    whole = marked(tmp_path / "c")
+    parts = [marked(tmp_path / "o" / name) for name in ("val", "train")]
+    assert len(whole) == 60
+    assert sorted([*parts[0], *parts[1]]) == sorted(whole)
+    for name in ("val", "train"):
+        documents(tmp_path / "o" / name)
+        with headrace.open(tmp_path / "o" / name) as corpus:
+            hashes = corpus.documents.text_hashes(0)
+            assert {model["side"](row.tobytes(), 0, [("val", "0.3")]) for row in hashes} == {name}
+
+
+def marked(folder: Path) -> list[tuple]:
+    """Every document with all that is known of it, the loss mask and the hash of its text too."""
+    with headrace.open(folder) as corpus:
+        masks = [corpus.loss_mask(*corpus.documents.bounds(n)).tobytes() for n in range(len(corpus.documents))]
+        hashes = [row.tobytes() for shard in range(len(corpus.entries)) for row in corpus.documents.text_hashes(shard)]
+    return list(zip(places(folder), masks, hashes, strict=True))
+
+
 def test_workers_change_nothing(tmp_path, small, files):
     """Two processes make the same bytes as one."""
     for workers in (1, 2):

@@ -39,6 +39,8 @@ class LocalShuffle:
 
     def units(self, samples: Words) -> Words:
         """Return the unit of each sample, which ascend."""
+        if self.count == 1:
+            return np.zeros_like(samples)
         epochs, places = np.divmod(samples, np.uint64(self.count))
         for epoch, run in runs_of(epochs):
             line = places[run]

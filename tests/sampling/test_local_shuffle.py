@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.sampling import Plan
 from headrace.sampling.local import LocalShuffle
 
 
+@settings(max_examples=60)
 @given(
-    count=st.integers(1, 400),
+    count=st.integers(1, 200),
     piece=st.integers(1, 40),
     at_once=st.integers(1, 9),
     epoch=st.integers(0, 3),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import PlanError
@@ -86,6 +86,7 @@ def test_every_order_equals_plain_integers(model, fields, first, steps):
     assert plan.fingerprint == model.fingerprint(plain)
 
 
+@settings(max_examples=60)
 @given(fields=plans(), first=st.integers(0, 60))
 def test_ranks_together_are_the_batch_of_one(fields, first):
     """For every divisor of the step's batch, the parts in rank order are the whole batch; law 9."""
@@ -143,6 +144,7 @@ def test_steps_and_samples_convert(fields, step):
     assert plan.first_sample(0) == 0
 
 
+@settings(max_examples=60)
 @given(fields=plans(), data=st.data())
 def test_skipping_takes_steps_out_and_moves_the_rest_up(fields, data):
     """Skipped steps are gone from the sequence of samples, which closes up, once and again, and nothing else changes."""

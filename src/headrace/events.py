@@ -11,6 +11,7 @@ __all__ = [
     "BuildFinished",
     "BuildStarted",
     "Event",
+    "FirstPass",
     "Notice",
     "Progress",
     "ShardVerified",
@@ -33,6 +34,20 @@ class BuildStarted:
     """Bytes on disk of all inputs."""
     workers: int
     tokenizer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstPass:
+    """How far the first of two passes over the sources is, before the build's own work begins."""
+
+    input_bytes: int
+    """Bytes of input read, as they lie on disk, of ..."""
+    total_bytes: int
+    """... this."""
+    documents: int
+    """Documents read, but for those that are dropped."""
+    seconds: float
+    """Since it began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +171,17 @@ class SplitFinished:
     """Of this run."""
 
 
-Event = BuildStarted | Progress | ShardWritten | ShardVerified | Notice | BuildFinished | SplitStarted | SplitFinished
+Event = (
+    BuildStarted
+    | FirstPass
+    | Progress
+    | ShardWritten
+    | ShardVerified
+    | Notice
+    | BuildFinished
+    | SplitStarted
+    | SplitFinished
+)
 Subscriber = Callable[[Event], None]
 
 

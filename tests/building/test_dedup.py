@@ -19,7 +19,7 @@ import headrace
 from headrace.building import build as build_module
 from headrace.building import dedup, duplicates, text_hashes
 from headrace.errors import BuildError, CorruptShardError, NoDocumentsError, OutputExistsError, SourceError
-from headrace.events import Event, Notice
+from headrace.events import Event, FirstPass, Notice
 from headrace.verify import verify_path
 
 BAD = object()
@@ -205,6 +205,8 @@ def test_duplicates_are_no_faults(tmp_path):
     )
     assert (report.documents, report.dropped) == (1, {"duplicate": 2999})
     notices = [event.message for event in told if isinstance(event, Notice)]
+    passes = [event for event in told if isinstance(event, FirstPass)]
+    assert (passes[-1].documents, passes[-1].input_bytes, passes[-1].total_bytes) == (3000, 54_000, 54_000)
     assert len(notices) == 2
     assert notices[1].startswith("2,999 of 3,000 documents are duplicates")
 
@@ -221,7 +223,7 @@ def test_faults_stop_the_first_pass(sources, tmp_path, workers):
     with pytest.raises(SourceError) as caught:
         headrace.build(folder, tmp_path / "c", dedup="exact", workers=workers, on_event=told.append)
     assert [problem.place for problem in caught.value.problems] == ["a.jsonl:2001", "z.jsonl:1"]
-    assert {type(event) for event in told} == {Notice}
+    assert {type(event) for event in told} <= {Notice, FirstPass}
     assert not (tmp_path / "c").exists()
 
 

@@ -3,6 +3,17 @@
 import json
 
 
+def test_how_far_the_first_pass_is(headrace, tmp_path, monkeypatch):
+    """A line now and then, before the build begins; and events in JSON lines."""
+    monkeypatch.setattr("headrace.cli.terminal._LINE_SECONDS", 0)
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n' * 9)
+    command = ["build", str(tmp_path / "a.jsonl"), "--dedup", "exact", "--workers", "1"]
+    ran = headrace(*command, "-o", str(tmp_path / "c"))
+    assert "first pass: 100%  9 documents, about 0 s left\n" in ran.err.split("building ")[0]
+    rows = [json.loads(line) for line in headrace(*command, "-o", str(tmp_path / "d"), "--json").out.splitlines()]
+    assert [row["documents"] for row in rows if row["event"] == "FirstPass"][-1] == 9
+
+
 def test_dedup(headrace, tmp_path):
     """It says what it does, counts duplicates in the report, and lists each with the one that is kept; 2 for other words."""
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n{"text": "one"}\n')

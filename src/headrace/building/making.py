@@ -23,10 +23,11 @@ from headrace.building.rolling import require_folder
 from headrace.building.room import RoomCheck
 from headrace.building.source_hashes import PromiseCheck
 from headrace.building.survey import Survey, SurveyJob
+from headrace.building.tally import Counts, Sums
 from headrace.building.teller import Teller
 from headrace.building.work import Work
 from headrace.errors import BuildError, SourceError
-from headrace.events import BuildStarted, Notice, Subscriber
+from headrace.events import BuildStarted, FirstPass, Notice, Subscriber
 from headrace.in_progress import Building, Key
 from headrace.manifest import Manifest, dtype_name_for
 from headrace.sources import BadInput, Discovery, SourceShard
@@ -121,7 +122,17 @@ def _without_duplicates(
     def survey(surveys: Sequence[SurveyJob]) -> list[Survey]:
         found: dict[Key, Survey] = {}
         engine = _engine(None, min(count, len(surveys)), (), workers=workers, in_order=False)
+        sums, total = Sums(), sum(job.shard.size for job in surveys)
+
+        def progress(key: Key, counts: Counts) -> None:
+            now = sums.add(key, counts)
+            told = FirstPass(
+                input_bytes=now.input_bytes, total_bytes=total, documents=now.documents, seconds=now.seconds
+            )
+            on_event(told)
+
         listener: Listener[Survey] = Listener(
+            progress=progress,
             outcome=lambda one: found.update({one.key: one}),
             retry=lambda message: on_event(Notice(kind="retried", message=message)),
         )

@@ -13,6 +13,7 @@ from headrace.events import (
     BuildFinished,
     BuildStarted,
     Event,
+    FirstPass,
     Notice,
     Progress,
     ShardVerified,
@@ -106,6 +107,8 @@ class ProgressDisplay:
             self._notice(event)
         elif isinstance(event, BuildStarted | SplitStarted):
             self._start(event)
+        elif isinstance(event, FirstPass):
+            self._first_pass(event)
         elif isinstance(event, Progress):
             self._progress(event)
         elif isinstance(event, BuildFinished | SplitFinished) and self._bar is not None and self._task is not None:
@@ -143,6 +146,13 @@ class ProgressDisplay:
         )
         self._task = self._bar.add_task("build", total=max(self._total, 1), counts="")
         self._bar.start()
+
+    def _first_pass(self, event: FirstPass) -> None:
+        if time.monotonic() - self._told >= _LINE_SECONDS:
+            self._told = time.monotonic()
+            share = event.input_bytes / max(event.total_bytes, 1)
+            left = event.seconds * (1 - share) / share if share > 0 else 0.0
+            sys.stderr.write(f"first pass: {share:4.0%}  {event.documents:,} documents, about {left:,.0f} s left\n")
 
     def _progress(self, event: Progress) -> None:
         # Where there is no text, of ids and of a split, the rate is that of what is read.

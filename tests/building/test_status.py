@@ -71,6 +71,7 @@ def test_running_dead_and_done(sources, run_process, tmp_path):
         "mode": None,
         "finished": 0,
         "source_shards": 0,
+        "overwriting": 0,
         "input_bytes": 0,
         "total_bytes": 0,
         "seconds": 0.0,

@@ -1,5 +1,6 @@
 """Questions people ask of a corpus: what is in it, and what does this place of it say."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -16,6 +17,7 @@ from headrace.events import Subscriber, ignore
 from headrace.manifest import Manifest, ShardEntry, Split, TokenizerRef
 from headrace.sampling import Plan
 from headrace.tokenizers.base import BatchTokenizer
+from headrace.tokenizers.chat_template import TEMPLATE_NAME
 from headrace.tokenizers.load import load_from_corpus, load_tokenizer
 from headrace.tokenizers.ready import NO_TOKENIZER
 from headrace.verdicts import CorpusReport, report_file
@@ -243,8 +245,23 @@ def _tokenizer_problems(folder: Path, manifest: Manifest) -> list[Problem]:
     except OSError as error:
         return [Problem(str(folder), f"cannot be read: {error.strerror}")]
     if found == manifest.tokenizer:
-        return []
+        return _template_problems(folder / TEMPLATE_NAME, manifest)
     return [Problem(str(folder), f"shards.json says {_named(manifest.tokenizer)}, the copy is {_named(found)}")]
+
+
+def _template_problems(path: Path, manifest: Manifest) -> list[Problem]:
+    """What is wrong with the copy of the chat template that wrote a corpus' documents."""
+    options = (manifest.options, *(append.options for append in manifest.appends))
+    wanted = {used["chat_template"] for used in options if "chat_template" in used}
+    if not wanted:
+        return []
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        return [Problem(str(path), f"cannot be read: {error.strerror}")]
+    return (
+        [] if found in wanted else [Problem(str(path), "is not the chat template that shards.json has the SHA-256 of")]
+    )
 
 
 def _named(ref: TokenizerRef) -> str:

@@ -33,9 +33,17 @@ def refuse_other_corpus(path: Path, manifest: Manifest, plan: BuildPlan) -> None
     options = {name: plan.options.get(name) for name in _SHARED}
     mine = replace(made, options={name: made.options.get(name) for name in _SHARED}, sources=())
     problems = mine.differences(replace(plan, mode="build", base="", options=options, sources=()))
+    used = {other.get("chat_template") for other in (made.options, *(append.options for append in manifest.appends))}
+    wanted = plan.options.get("chat_template")
+    if wanted is not None and used != {None} and wanted not in used:
+        problems.append(
+            Problem("chat_template (--chat-template)", "the corpus keeps another one, which wrote what it holds")
+        )
     if manifest.has_loss_mask != plan.has_loss_mask:
         was, now = ("has a loss mask", "has none") if manifest.has_loss_mask else ("has none", "has a loss mask")
-        problems.append(Problem("loss mask (--prompt-field)", f"the corpus {was}, what would be added {now}"))
+        problems.append(
+            Problem("loss mask (--prompt-field, --chat-field)", f"the corpus {was}, what would be added {now}")
+        )
     if problems:
         raise OutputExistsError(f"{path}: cannot be appended to by this command", problems=problems)
     parts = [("the corpus", manifest.options), *(("an append to it", append.options) for append in manifest.appends)]

@@ -47,6 +47,9 @@ def build(
     id_field: str | None = None,
     prompt_field: str | None = None,
     response_field: str | None = None,
+    chat_field: str | None = None,
+    chat_template: str | None = None,
+    chat_date: str | None = None,
     text_split: str = "none",
     format: Literal["auto", "jsonl", "text", "parquet", "arrow"] = "auto",  # noqa: A002  # named as the command's option
     include: Sequence[str] = (),
@@ -97,6 +100,11 @@ def build(
             of its tokens count as targets in the loss (`Corpus.loss_mask`): those of the response, and the boundary
             behind it.
         response_field: field or column that holds the response; a document in which it is empty is dropped as empty.
+        chat_field: field or column that holds a conversation, a list of messages with `role` and `content`, which a chat
+            template of the tokenizer.json makes one text of (the extra `chat`). The ids are those of Hugging Face, but that
+            a message cannot use special tokens, only spell them; the corpus stores a loss mask of what the assistant says.
+        chat_template: name of one of the tokenizer's templates, or a file; by default its own.
+        chat_date: the day, YYYY-MM-DD, that a template gets which asks for today's.
         text_split: where text files are cut into documents: `none` (a file is one), `blank-lines`, `line:TEXT` (lines that
             are this text) or any other text (wherever it stands).
         format: how files are read; `auto` judges each. This, `include` and `text_split` are of files alone.
@@ -158,6 +166,9 @@ def build(
         id_field=id_field,
         prompt_field=prompt_field,
         response_field=response_field,
+        chat_field=chat_field,
+        chat_template=chat_template,
+        chat_date=chat_date,
     )
     if not os.fspath(output):
         raise BuildError("the output is an empty path; wanted a folder")
@@ -192,7 +203,7 @@ def build(
             processes.start(wanted, ENCODING_MODULES if form.encodes else ())
         loaded = form.load(lambda text: on_event(Notice(kind="tokenizer", message=text)))
         boundary_id, bos_id = resolve_boundary(loaded, boundary), resolve_bos(loaded, "auto") if bos else None
-        loaded = form.taking_documents(loaded)
+        loaded = form.taking_documents(loaded, boundary_id, bos_id)
         options = ContentOptions(
             boundary_token_id=boundary_id,
             bos_token_id=bos_id,

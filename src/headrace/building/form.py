@@ -1,13 +1,17 @@
-"""What a document is in its row: a text, ids, or a prompt and a response; and the tokenizer that takes it so."""
+"""What a document is in its row: a text, ids, a prompt and a response, or a conversation; and the tokenizer that takes it so."""
 
+import datetime as dt
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import BuildError
+from headrace.sources.chat import ChatTemplate
 from headrace.sources.field import Field, Ids
 from headrace.tokenizers.base import BatchTokenizer, TextEncoder
+from headrace.tokenizers.chat_template import chat_template
+from headrace.tokenizers.chats import Conversations
 from headrace.tokenizers.load import load_tokenizer
 from headrace.tokenizers.prompts import PromptResponses
 from headrace.tokenizers.ready import NoTokenizer, ReadyIds
@@ -33,6 +37,9 @@ class DocumentForm:
     id_field: str | None
     prompt_field: str | None
     response_field: str | None
+    chat_field: str | None
+    chat_template: str | None
+    chat_date: str | None
 
     def __post_init__(self) -> None:
         if (self.vocab_size is not None or self.ids_field is not None) and (
@@ -49,9 +56,20 @@ class DocumentForm:
                 "no --ids-field"
             )
 
+        if self.chat_field is None and (self.chat_template is not None or self.chat_date is not None):
+            raise BuildError("a --chat-template, or a --chat-date, is of conversations: give their --chat-field")
+        if self.chat_field is not None and (pair or self.ids_field is not None):
+            raise BuildError(
+                "conversations (--chat-field) are documents by themselves: no --prompt-field, no --ids-field"
+            )
+        if self.chat_date is not None and not _is_date(self.chat_date):
+            raise BuildError(f"chat_date (--chat-date): wanted YYYY-MM-DD, found {self.chat_date!r}")
+
     @property
     def field(self) -> Field:
         """What is read of each row, as far as that is known before the tokenizer is."""
+        if self.chat_field is not None:
+            return Field(self.chat_field, id_name=self.id_field, chat=ChatTemplate())
         if self.prompt_field is not None:
             return Field(self.prompt_field, id_name=self.id_field, response=self.response_field)
         if self.ids_field is not None:
@@ -69,8 +87,15 @@ class DocumentForm:
             return NoTokenizer(self.vocab_size)
         return load_tokenizer("bytes" if self.tokenizer is None else self.tokenizer, on_notice=on_notice)
 
-    def taking_documents(self, tokenizer: BatchTokenizer) -> BatchTokenizer:
-        """What encodes documents of this form with a tokenizer."""
+    def taking_documents(self, tokenizer: BatchTokenizer, boundary: int, bos: int | None) -> BatchTokenizer:
+        """What encodes documents of this form with a tokenizer; arguments as of `options`.
+
+        Raises:
+            TokenizerError: it has no such chat template.
+        """
+        if self.chat_field is not None:
+            template = chat_template(tokenizer, self.chat_template, date=self.chat_date)
+            return Conversations(tokenizer, template, boundary=boundary, bos=bos)
         if self.ids_field is not None:
             return ReadyIds(tokenizer)
         return tokenizer if self.prompt_field is None else PromptResponses(tokenizer)
@@ -90,4 +115,13 @@ class DocumentForm:
             "id_field": self.id_field,
             "prompt_field": self.prompt_field,
             "response_field": self.response_field,
+            "chat_field": self.chat_field,
+            "chat": tokenizer.template if isinstance(tokenizer, Conversations) else None,
         }
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return dt.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False

@@ -23,6 +23,7 @@ from headrace.building.wanted import not_enough_memory, refuse_faults, wanted_ba
 from headrace.in_progress import Key, OpenShard
 from headrace.manifest import ShardEntry, SourceEntry
 from headrace.sources import DocumentBatch, Drop, SourceFile, SourceShard
+from headrace.sources.chat import ChatTemplate
 from headrace.sources.field import Field, Ids
 from headrace.sources.files import CUT_BYTES
 from headrace.sources.given import framed
@@ -69,6 +70,10 @@ class ContentOptions:
     """Where documents are a prompt and ..."""
     response_field: str | None = None
     """... a response, which alone counts in the loss."""
+    chat_field: str | None = None
+    """Where documents are conversations, and ..."""
+    chat: ChatTemplate | None = None
+    """... what makes texts of them."""
     max_documents: int | None = None
     """Of the whole build; each job is told its part."""
     cut_bytes: int = CUT_BYTES
@@ -77,6 +82,8 @@ class ContentOptions:
     @property
     def field(self) -> Field:
         """What is read of each row."""
+        if self.chat_field is not None:
+            return Field(self.chat_field, id_name=self.id_field, chat=self.chat or ChatTemplate())
         if self.prompt_field is not None:
             return Field(self.prompt_field, id_name=self.id_field, response=self.response_field)
         if self.ids_field is None:
@@ -86,7 +93,7 @@ class ContentOptions:
     @property
     def loss_mask(self) -> bool:
         """Whether documents say which of their tokens count in the loss."""
-        return self.prompt_field is not None
+        return self.prompt_field is not None or self.chat_field is not None
 
 
 class Job(Protocol[Outcome_co]):

@@ -20,6 +20,7 @@ from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import write_sidecars
 from headrace.storage.versions import VERSIONS
 from headrace.tokenizers.base import REF_NAME
+from headrace.tokenizers.chat_template import TEMPLATE_NAME
 
 __all__ = [
     "DROPPED",
@@ -28,6 +29,7 @@ __all__ = [
     "OutputFolder",
     "drop_log",
     "first_pass_folder",
+    "keep_template",
     "publish_corpus",
     "refuse_foreign_tokenizer",
     "remove_attempt",
@@ -239,6 +241,18 @@ def publish_corpus(
         _copy_tokenizer(folder / TOKENIZER_FOLDER, tokenizer_files)
     write_sidecars(folder, manifest.fingerprint.hex, extents)
     write_bytes(folder / INDEX_NAME, manifest.to_json())
+
+
+def keep_template(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Put a chat template beside the copy of the tokenizer in a corpus that has no other.
+
+    Args:
+        folder: the corpus.
+        files: of the tokenizer that adds to it.
+    """
+    path = folder / TOKENIZER_FOLDER / TEMPLATE_NAME
+    if TEMPLATE_NAME in files and path.parent.is_dir() and not path.exists():
+        write_bytes(path, files[TEMPLATE_NAME])
 
 
 def _copy_tokenizer(folder: Path, files: Mapping[str, bytes]) -> None:

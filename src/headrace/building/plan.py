@@ -1,5 +1,6 @@
 """What makes two commands the same build: their inputs, tokenizer and content options."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -74,7 +75,7 @@ class BuildPlan:
     @property
     def has_loss_mask(self) -> bool:
         """Whether it says of each token whether it counts in the loss."""
-        return self.options.get("prompt_field") is not None
+        return any(self.options.get(name) is not None for name in ("prompt_field", "chat_field"))
 
     @property
     def digest(self) -> str:
@@ -151,6 +152,13 @@ def manifest_options(options: ContentOptions) -> dict[str, Any]:
     later |= {} if options.dedup == "none" else {"dedup": options.dedup}
     if options.prompt_field is not None:
         later |= {"prompt_field": options.prompt_field, "response_field": options.response_field}
+    if options.chat is not None:
+        later |= {
+            "chat_field": options.chat_field,
+            "chat_template": hashlib.sha256(options.chat.text.encode()).hexdigest(),
+            "chat_variables": dict(options.chat.variables),
+        }
+        later |= {} if options.chat.date is None else {"chat_date": options.chat.date}
     later |= {} if options.max_documents is None else {"max_documents": options.max_documents}
     if options.cut_bytes != CUT_BYTES:
         later["cut_bytes"] = options.cut_bytes

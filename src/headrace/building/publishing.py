@@ -6,7 +6,7 @@ from pathlib import Path
 
 from headrace.building.appending import appended_manifest, keep_version
 from headrace.building.job import ShardOutcome
-from headrace.building.output import publish_corpus
+from headrace.building.output import keep_template, publish_corpus
 from headrace.building.replacing import put_in_place, remove_old
 from headrace.building.work import Work
 from headrace.in_progress import BUILDING_NAME, JOURNAL, NEXT
@@ -47,6 +47,7 @@ def publish(
         old = _base_extents(corpus, work.base)
         keep_version(corpus, work.base, old)
         extents = [*old, *extents]
+        keep_template(corpus, tokenizer.files())
         publish_corpus(corpus, manifest, extents, {})
     else:
         work.journal.record()

@@ -48,6 +48,17 @@ def build(
     response_field: Annotated[
         str | None, typer.Option(help="Field or column of the response to it, which alone counts in the loss.")
     ] = None,
+    chat_field: Annotated[
+        str | None,
+        typer.Option(help="Field or column of a list of messages (role, content), for the tokenizer's chat template."),
+    ] = None,
+    chat_template: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="Which of the tokenizer's templates, or another; by default its own."),
+    ] = None,
+    chat_date: Annotated[
+        str | None, typer.Option(metavar="YYYY-MM-DD", help="The day for templates that ask for today's.")
+    ] = None,
     text_split: Annotated[
         str,
         typer.Option(
@@ -144,6 +155,9 @@ def build(
             id_field=id_field,
             prompt_field=prompt_field,
             response_field=response_field,
+            chat_field=chat_field,
+            chat_template=chat_template,
+            chat_date=chat_date,
             text_split=text_split,
             format=format,
             include=include or (),

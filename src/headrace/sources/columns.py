@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from headrace.errors import HeadraceError, MissingExtraError
+from headrace.sources.chat import ChatFault, ChatTemplate, messages_text
 from headrace.sources.documents import BadInput, BatchBuilder, Drop
 from headrace.sources.field import Field, Ids, split_field
 from headrace.sources.files import Cut, label
@@ -141,6 +142,12 @@ class ColumnReader:
                 self._add_ids(array.slice(start, PIECE_ROWS), self._field.ids)
                 yield
             return
+        if self._field.chat is not None:
+            array = _column(batch, self._field.path)
+            for start in range(0, len(array), PIECE_ROWS):
+                self._add_chats(array.slice(start, PIECE_ROWS).to_pylist(), self._field.chat)
+                yield
+            return
         pieces = [_text_pieces(_column(batch, split_field(name))) for name in self._field.texts]
         for found in zip(*pieces, strict=True):
             if len(found) == 1:
@@ -148,6 +155,28 @@ class ColumnReader:
             else:
                 self._add_pairs(*found)
             yield
+
+    def _add_chats(self, values: list[Any], chat: ChatTemplate) -> None:
+        documents: list[bytes] = []
+        kept: list[int] = []
+        for row, value in enumerate(values):
+            document = self._chat_of(value, chat)
+            if isinstance(document, str):
+                self._builder.drops.append(Drop(self._label, self.rows + row, -1, document))
+                continue
+            documents.append(document)
+            kept.append(row)
+        self.text_bytes += self._field.text_bytes(documents)
+        self._keep(documents, np.array(kept, np.int64), len(values))
+
+    def _chat_of(self, value: object, chat: ChatTemplate) -> bytes | str:
+        if value is None:
+            return f"{self._field.name} is null"
+        try:
+            text = messages_text(value, self._field.name, sparse=True)
+            return chat.document(text.encode()) if text or self._keep_empty else "empty"
+        except ChatFault as fault:
+            return str(fault)
 
     def _add_pairs(self, prompts: _Texts, responses: _Texts) -> None:
         """Take rows of two texts, of which the second must not be empty."""

@@ -108,10 +108,7 @@ def inspect(
         kind = _kind(file, named, form)
         if kind == "jsonl" and head.removeprefix(BOM).lstrip().startswith(b"[") and _is_array(file):
             kind = "array"
-        if kind == "text" and (field.ids or field.columns != (field.name,)):
-            lacks = "lists of ids (--ids-field)" if field.ids else "field for the id of a document (--id-field)"
-            if field.response is not None:
-                lacks = "prompts and responses (--prompt-field)"
+        if kind == "text" and (lacks := _not_in_text(field)):
             raise Refusal(f"a text file, which holds no {lacks}", foreign=True)
         if named == "json" and not chosen and form != "text":
             _refuse_without_field(file, kind, field)
@@ -119,6 +116,17 @@ def inspect(
         raise Refusal(error.summary.removeprefix(f"{shown}: ")) from error
     cuts = byte_cuts(size, modified, cut_bytes) if kind == "jsonl" and compression is None else ()
     return SourceFile(file.path, shown, size, kind, compression, cuts=cuts)
+
+
+def _not_in_text(field: Field) -> str | None:
+    """What is to be read that a text file cannot hold."""
+    if field.ids is not None:
+        return "lists of ids (--ids-field)"
+    if field.response is not None:
+        return "prompts and responses (--prompt-field)"
+    if field.chat is not None:
+        return "messages (--chat-field)"
+    return None if field.id_name is None else "field for the id of a document (--id-field)"
 
 
 _CONTINUED = b"\xff\xff\xff\xff"

@@ -28,6 +28,8 @@ def fast_decoder(text_field: str | Field) -> Callable[[bytes], list[bytes] | Non
     import msgspec  # noqa: PLC0415 -- heavy; only where JSON lines are read
 
     field = as_field(text_field)
+    if field.chat is not None:
+        return None
     if field.response is not None:
         return _pair_decoder(field)
     path = field.path

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.manifest import dtype_name_for
+from headrace.sources.chat import ChatTemplate
 from headrace.sources.pairs import PAIR_BYTES, parts_of
 
 __all__ = ["Field", "Ids", "as_field", "split_field"]
@@ -99,6 +100,8 @@ class Field:
     response: str | None = None
     """Another field, where a document is two texts, a prompt and a response: then `name` is that of the prompt, and the
     readers deliver what `pair` makes of them."""
+    chat: ChatTemplate | None = None
+    """Given where it holds the messages of a conversation: then the readers deliver what that makes of them."""
 
     def __post_init__(self) -> None:
         for name in (self.name, self.id_name, self.response):
@@ -121,13 +124,17 @@ class Field:
         return self.texts if self.id_name is None else (*self.texts, self.id_name)
 
     def samples(self, document: bytes) -> tuple[bytes, ...]:
-        """The texts that a document was made of."""
+        """The texts that a document was made of; none of a conversation, which is encoded otherwise."""
+        if self.chat is not None:
+            return ()
         return (document,) if self.response is None else parts_of(document)
 
     def text_bytes(self, documents: Sequence[bytes]) -> int:
         """Bytes of text in documents; 0 where they are ids."""
         if self.ids is not None:
             return 0
+        if self.chat is not None:
+            return sum(len(parts_of(document)[0]) for document in documents)
         return sum(map(len, documents)) - (0 if self.response is None else PAIR_BYTES * len(documents))
 
     @property
@@ -156,11 +163,15 @@ class Field:
         """The option that names it."""
         if self.response is not None:
             return "--prompt-field"
+        if self.chat is not None:
+            return "--chat-field"
         return "--text-field" if self.ids is None else "--ids-field"
 
     @property
     def wanted(self) -> str:
         """What it must hold."""
+        if self.chat is not None:
+            return "lists of messages"
         return "strings" if self.ids is None else "lists of integers"
 
 

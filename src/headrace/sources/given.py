@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from headrace.errors import SourceError
+from headrace.sources.chat import ChatFault, ChatTemplate, messages_text
 from headrace.sources.decoder import BATCH_BYTES
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.field import Field, Ids, as_field, split_field
@@ -175,10 +176,24 @@ class _Reader:
 
     def text_of(self, item: Any) -> tuple[bytes | str, bool]:  # noqa: ANN401  # whatever a program gives
         """Return an item's text or ids, or why there are none; and whether something in it became U+FFFD."""
+        if self.field.chat is not None:
+            return self._chat_of(item, self.field.chat)
         if self.field.response is not None:
             return self._pair_of(item)
         found, replaced = self._value_of(item, self.field.name)
         return (found, replaced) if found or self._keep_empty else ("empty", False)
+
+    def _chat_of(self, item: Any, chat: ChatTemplate) -> tuple[bytes | str, bool]:  # noqa: ANN401  # as above
+        value = _at(item, self.field.name)
+        if isinstance(value, _Lacking):
+            return value.reason, False
+        try:
+            messages, replaced = self._encoded(messages_text(value, self.field.name), self.field.name)
+            if not messages and not self._keep_empty:
+                return "empty", False
+            return (chat.document(messages), replaced) if isinstance(messages, bytes) else (messages, False)
+        except ChatFault as fault:
+            return str(fault), False
 
     def _pair_of(self, item: Any) -> tuple[bytes | str, bool]:  # noqa: ANN401  # as above
         if not isinstance(item, Mapping):
@@ -196,14 +211,11 @@ class _Reader:
     def _value_of(self, item: Any, name: str) -> tuple[bytes | str, bool]:  # noqa: ANN401  # as above
         value = item
         if isinstance(item, Mapping):
-            for key in split_field(name):
-                if not isinstance(value, Mapping) or key not in value:
-                    return f"no field {name}", False
-                value = cast("Mapping[str, Any]", value)[key]
+            value = _at(cast("object", item), name)
         elif self.field.ids is None and not isinstance(item, str):
             return f"neither a string nor a mapping ({type(item).__name__})", False
-        if value is None:
-            return f"{name} is null", False
+        if isinstance(value, _Lacking):
+            return value.reason, False
         if self.field.ids is not None:
             return _ids_of(value, name, self.field.ids), False
         return self._encoded(value, name)
@@ -217,6 +229,25 @@ class _Reader:
             if not self._replace:
                 return "lone surrogate", False
             return without_surrogates(value).encode(), True
+
+
+@dataclass(frozen=True, slots=True)
+class _Lacking:
+    """Why there is no value in a field."""
+
+    reason: str
+
+
+def _at(item: object, name: str) -> Any:  # noqa: ANN401  # whatever a program gives
+    """What a mapping holds in a field."""
+    if not isinstance(item, Mapping):
+        return _Lacking(f"not a mapping ({type(item).__name__})")
+    value: Any = cast("Mapping[str, Any]", item)
+    for key in split_field(name):
+        if not isinstance(value, Mapping) or key not in value:
+            return _Lacking(f"no field {name}")
+        value = cast("Mapping[str, Any]", value)[key]
+    return _Lacking(f"{name} is null") if value is None else value
 
 
 def _ids_of(value: Any, name: str, ids: Ids) -> bytes | str:  # noqa: ANN401  # as above

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
+from headrace.sources.chat import ChatFault, messages_text
 from headrace.sources.documents import BadInput
 from headrace.sources.field import Field, Ids, as_field, split_field
 from headrace.sources.pairs import pair
@@ -43,6 +44,7 @@ def _constant(_name: str) -> _Constant:
 JSON_DECODER = json.JSONDecoder(parse_int=float, parse_constant=_constant)
 """Python's parser, the reference for what is JSON here."""
 _ID_DIGITS = 10
+_INT_DIGITS = 1000
 
 
 def _whole(digits: str) -> int | float:
@@ -54,6 +56,12 @@ def _digits(digits: str) -> str:
     return "0" if digits == "-0" else digits
 
 
+def _number(digits: str) -> int | float:
+    """An integer as it is, but for one of thousands of digits, which `int` refuses."""
+    return int(digits) if len(digits) <= _INT_DIGITS else float(digits)
+
+
+_CHAT_DECODER = json.JSONDecoder(parse_int=_number, parse_constant=_constant)
 _ID_DECODER = json.JSONDecoder(parse_int=_digits, parse_constant=_constant)
 _IDS_DECODER = json.JSONDecoder(parse_int=_whole, parse_constant=_constant)
 
@@ -80,6 +88,9 @@ class LineParser:
         self.keep_empty = keep_empty
         self._path = self.field.path
         self._replace = on_bad_input is BadInput.REPLACE
+        self._decoder = JSON_DECODER if self.field.ids is None else _IDS_DECODER
+        if self.field.chat is not None:
+            self._decoder = _CHAT_DECODER
 
     def parse(self, line: bytes) -> tuple[bytes | LineFault, bool]:
         """Return a line's text as UTF-8, or its ids, or its fault; and whether something in the text was replaced by U+FFFD.
@@ -103,7 +114,18 @@ class LineParser:
             return found, False
         if not (found[-1] if isinstance(found, tuple) else found) and not self.keep_empty:
             return LineFault("empty"), False
-        return (found, False) if isinstance(found, bytes) else self._encode(found, replaced=replaced)
+        if isinstance(found, bytes):
+            return found, False
+        return self._written(*self._encode(found, replaced=replaced))
+
+    def _written(self, document: bytes | LineFault, replaced: bool) -> tuple[bytes | LineFault, bool]:  # noqa: FBT001  # a pair's
+        """What the chat template makes of messages; anything else as it is."""
+        if self.field.chat is None or isinstance(document, LineFault):
+            return document, replaced
+        try:
+            return self.field.chat.document(document), replaced
+        except ChatFault as fault:
+            return LineFault(str(fault)), False
 
     def id_of(self, line: bytes) -> bytes | str:
         """Return the id in a line that `parse` has found a text in, or why there is none."""
@@ -125,7 +147,7 @@ class LineParser:
 
     def _text(self, line: str) -> "_Found | LineFault":
         try:
-            value = _decode(line, JSON_DECODER if self.field.ids is None else _IDS_DECODER)
+            value = _decode(line, self._decoder)
         except json.JSONDecodeError as error:
             return LineFault(
                 _syntax_fault(line, error), len(line[: _place(line, error)].encode(errors="surrogateescape"))
@@ -135,20 +157,33 @@ class LineParser:
         return self._field_of(value) if isinstance(value, dict) else LineFault("not an object")
 
     def _field_of(self, row: object) -> "_Found | LineFault":
+        if self.field.response is not None:
+            return self._pair_of(row)
         name = self.field.name
         value = _value_of(row, self._path, name)
         if isinstance(value, LineFault):
             return value
         if self.field.ids is not None:
             return _ids_of(value, name, self.field.ids)
-        if not isinstance(value, str):
-            return LineFault(f"{name} is not a string")
-        if self.field.response is None:
-            return value
-        response = _value_of(row, split_field(self.field.response), self.field.response)
-        if isinstance(response, str):
-            return value, response
-        return response if isinstance(response, LineFault) else LineFault(f"{self.field.response} is not a string")
+        if self.field.chat is not None:
+            return _messages_of(value, name)
+        return value if isinstance(value, str) else LineFault(f"{name} is not a string")
+
+    def _pair_of(self, row: object) -> tuple[str, str] | LineFault:
+        texts: list[str] = []
+        for name in self.field.texts:
+            value = _value_of(row, split_field(name), name)
+            if not isinstance(value, str):
+                return value if isinstance(value, LineFault) else LineFault(f"{name} is not a string")
+            texts.append(value)
+        return texts[0], texts[1]
+
+
+def _messages_of(value: object, name: str) -> str | LineFault:
+    try:
+        return messages_text(value, name)
+    except ChatFault as fault:
+        return LineFault(str(fault))
 
 
 _Found = str | bytes | tuple[str, str]

@@ -21,8 +21,13 @@ def column_fault(schema: Any, field: Field) -> str | None:  # noqa: ANN401  # as
         kind = _kind_of(schema, name, flag)
         if isinstance(kind, str):
             return kind
-        value = _stored(kind.value_type) if field.ids is None and pa.types.is_dictionary(kind) else kind
-        if not pa.types.is_null(value) and not (_holds_ids(value) if field.ids else _is_string(value)):
+        value = (
+            _stored(kind.value_type)
+            if field.ids is None and field.chat is None and pa.types.is_dictionary(kind)
+            else kind
+        )
+        holds = _holds_messages if field.chat else _holds_ids if field.ids else _is_string
+        if not pa.types.is_null(value) and not holds(value):
             return _wrong_kind(name, kind, field.wanted, flag)
     if field.id_name is None:
         return None
@@ -66,9 +71,21 @@ def _is_string(kind: Any) -> bool:  # noqa: ANN401  # as above
 def _holds_ids(kind: Any) -> bool:  # noqa: ANN401  # as above
     import pyarrow as pa  # noqa: PLC0415  # as above
 
+    return _is_list(kind) and pa.types.is_integer(_stored(kind.value_type))
+
+
+def _holds_messages(kind: Any) -> bool:  # noqa: ANN401  # as above
+    import pyarrow as pa  # noqa: PLC0415  # as above
+
+    return _is_list(kind) and pa.types.is_struct(_stored(kind.value_type))
+
+
+def _is_list(kind: Any) -> bool:  # noqa: ANN401  # as above
+    import pyarrow as pa  # noqa: PLC0415  # as above
+
     types = pa.types
     lists = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
-    return any(test(kind) for test in lists) and types.is_integer(_stored(kind.value_type))
+    return any(test(kind) for test in lists)
 
 
 def _strings() -> Sequence[Any]:

@@ -129,16 +129,31 @@ class JsonTokenizer(FileTokenizer):
         Raises:
             TokenizerError: the file is damaged.
         """
-        if self._config is None:
-            return None
         try:
-            entry = json.loads(self._config).get(f"{role}_token")
+            entry = self.config().get(f"{role}_token")
             token = entry["content"] if isinstance(entry, dict) else entry
-        except (ValueError, AttributeError, KeyError) as error:
+        except KeyError as error:
             raise TokenizerError(f"{self._config_path} is damaged: {error!r}") from None
         if token is not None and not isinstance(token, str):
             raise TokenizerError(f"{self._config_path}: wanted a text as {role}_token, found {token!r}")
         return token
+
+    def config(self) -> dict[str, Any]:
+        """What the tokenizer_config.json says; nothing where there is none.
+
+        Raises:
+            TokenizerError: the file is damaged.
+        """
+        try:
+            found: Any = json.loads(self._config or b"{}")
+            return dict(found.items())
+        except (ValueError, AttributeError) as error:
+            raise TokenizerError(f"{self._config_path} is damaged: {error!r}") from None
+
+    @property
+    def text(self) -> str:
+        """The tokenizer.json."""
+        return _text(self._data, self.path)
 
     def _companions(self) -> dict[str, bytes]:
         return {} if self._config is None else {CONFIG_NAME: self._config}

@@ -24,6 +24,7 @@ SPECIAL = [
     *("<|end|>", "<|im_start|>", "<|im_end|>"),
     *("<|begin|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
 ]
+BOS, EOS = "<|begin|>", "<|end|>"
 FIELD = {"chat_field": "messages"}
 CONTENT = st.lists(
     st.sampled_from(
@@ -70,7 +71,7 @@ def plainly(name, messages):
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     text = template(name).replace("{% generation %}", "{% if true %}").replace("endgeneration", "endif")
     return environment.from_string(text).render(
-        messages=messages, add_generation_prompt=False, bos_token="<|begin|>", eos_token="<|end|>"
+        messages=messages, add_generation_prompt=False, bos_token=BOS, eos_token=EOS
     )
 
 

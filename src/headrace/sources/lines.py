@@ -105,7 +105,8 @@ class LineParser:
                 return LineFault("invalid UTF-8", error.start), False
             # Here each invalid byte is a surrogate of its own: offsets are exact, and those in the text can be told.
             found = self._text(line.decode(errors="surrogateescape"))
-            replaced = isinstance(found, str | tuple) and _SURROGATE.search("".join(found)) is not None
+            texts = (found,) if isinstance(found, str) else found if isinstance(found, tuple) else ()
+            replaced = any(_SURROGATE.search(text) for text in texts)
             if replaced:
                 found = self._text(line.decode(errors="replace"))
         else:

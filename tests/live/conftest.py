@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import headrace
+from headrace.building.encode import EncodedBatch
 from headrace.building.rolling import Origins, RollingShards
 from headrace.in_progress import BUILDING_NAME, JOURNAL, Building, OpenShard, plan_digest, shard_name
 from headrace.manifest import INDEX_NAME, Manifest, TokenizerRef, read_manifest
@@ -115,7 +115,8 @@ class SteppedBuild:
             self.begin(number)
         documents = source.documents[source.taken : source.taken + count]
         if documents:
-            batch = SimpleNamespace(tokens=np.concatenate(documents), ends=np.cumsum([*map(len, documents)]))
+            ends = np.cumsum([*map(len, documents)])
+            batch = EncodedBatch(tokens=np.concatenate(documents), ends=ends, cut_tokens=0, cut_documents=0)
             rows = np.arange(source.taken, source.taken + len(documents), dtype=np.uint64)
             source.shards.add(batch, Origins(rows, rows * np.uint64(10), np.zeros(len(rows), np.uint32)))
             source.taken += len(documents)

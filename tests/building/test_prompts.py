@@ -197,3 +197,25 @@ def test_batches_learn_responses_alone(tmp_path):
     wanted = b"".join(response.encode() + b"\xff" for _, response in pairs)
     assert bytes((token - 1) % 256 for token in learned.tolist()) == wanted[: len(learned)]
     assert len(learned) > len(wanted) - 8
+
+
+def test_a_build_that_was_stopped_goes_on_and_is_followed(tmp_path):
+    """What is finished has its mask for a follower, the same command goes on from it, and the bytes are the undisturbed ones."""
+    good = [("a", "bc"), ("d", "efg")]
+    first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
+    first.write_text("".join(json.dumps(row) + "\n" for row in rows_of(good)))
+    second.write_text('{"q": {"p": "x"}}\n')
+    out = tmp_path / "c"
+    with pytest.raises(SourceError, match="no field r"):
+        headrace.build([first, second], out, **FIELDS, workers=1, live=True)
+    with headrace.open(out, live=True) as live:
+        assert live.has_loss_mask
+        assert served(live) == model(good)
+        second.write_text(json.dumps(rows_of([("x", "y")])[0]) + "\n")
+        report = headrace.build([first, second], out, **FIELDS, workers=1, live=True)
+        assert report.resumed == 1
+        assert live.refresh()
+        assert served(live) == model([*good, ("x", "y")])
+    headrace.build([first, second], tmp_path / "d", **FIELDS, workers=2)
+    for path in (*(tmp_path / "d").glob("*.h5"), tmp_path / "d" / "shards.json"):
+        assert path.read_bytes() == (out / path.name).read_bytes()

@@ -7,13 +7,16 @@ import hashlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headrace.manifest import Manifest, ShardEntry, SourceEntry, TokenizerRef, dtype_name_for
-from headrace.storage.extents import ExtentTable, ShardExtents
-from headrace.storage.hdf5_corpus import SIDECAR, checked_layout, extents_of
+from headrace.storage.hdf5_corpus import checked_layout, extents_of, write_sidecars
 from headrace.storage.hdf5_writer import HDF5ShardWriter
+
+if TYPE_CHECKING:
+    from headrace.storage.extents import ShardExtents
 
 GOLDEN = Path(__file__).parent
 CHUNK = 500
@@ -52,7 +55,14 @@ def extras(count: int) -> dict[str, object]:
     return {"ids": names, "hashes": np.frombuffer(digests, np.uint8).reshape(count, 16)}
 
 
-def write(folder: Path, *, vocab_size: int, with_origins: bool, with_extras: bool = False) -> Path:
+def loss_mask(count: int) -> np.ndarray:
+    """Which of the tokens of a shard count in the loss."""
+    return (np.arange(count) * 7 % 5 < 2).astype(np.uint8)  # a formula
+
+
+def write(
+    folder: Path, *, vocab_size: int, with_origins: bool, with_extras: bool = False, with_mask: bool = False
+) -> Path:
     """Write the corpus into a folder that does not exist."""
     folder.mkdir(parents=True)
     entries: list[ShardEntry] = []
@@ -69,6 +79,7 @@ def write(folder: Path, *, vocab_size: int, with_origins: bool, with_extras: boo
             source_files=FILES if with_origins else (),
             document_ids=with_extras,
             text_hashes=with_extras,
+            loss_mask=with_mask,
         ) as writer:
             tokens = np.array([token for document in shard for token in document], dtype=np.int64)
             ends = np.cumsum([len(document) for document in shard], dtype=np.int64)
@@ -77,6 +88,7 @@ def write(folder: Path, *, vocab_size: int, with_origins: bool, with_extras: boo
                 ends,
                 **(origins(len(shard)) if with_origins else {}),
                 **(extras(len(shard)) if with_extras else {}),
+                loss_mask=loss_mask(len(tokens)) if with_mask else None,
             )
         entry = writer.result(path.stem)
         extents.append(extents_of(checked_layout(path, entry)))
@@ -95,8 +107,7 @@ def write(folder: Path, *, vocab_size: int, with_origins: bool, with_extras: boo
             for name in FILES
         ),
     )
-    (folder / SIDECAR).parent.mkdir()
-    (folder / SIDECAR).write_bytes(ExtentTable.build(extents).to_bytes(manifest.fingerprint.hex))
+    write_sidecars(folder, manifest.fingerprint.hex, extents)
     (folder / "shards.json").write_bytes(manifest.to_json())
     return folder
 
@@ -104,6 +115,7 @@ def write(folder: Path, *, vocab_size: int, with_origins: bool, with_extras: boo
 CORPORA = {
     "corpus": {"vocab_size": 50_257, "with_origins": True},
     "corpus_extras": {"vocab_size": 50_257, "with_origins": True, "with_extras": True},
+    "corpus_masked": {"vocab_size": 50_257, "with_origins": True, "with_mask": True},
     "corpus_uint32": {"vocab_size": 151_936, "with_origins": False},
 }
 

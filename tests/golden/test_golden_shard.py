@@ -20,6 +20,7 @@ HDF5 = (2, 0, 0)
 FINGERPRINTS = {
     "corpus": "2c96e8e01cb6ca00b6f662da0b749c33afaa683ba4c874eecf17d1af00a03c8f",
     "corpus_extras": "2c96e8e01cb6ca00b6f662da0b749c33afaa683ba4c874eecf17d1af00a03c8f",
+    "corpus_masked": "6f1977680809a6ec056066757e5aa1fe2bf800b18ccd53447de0c9f81f289efb",
     "corpus_uint32": "f3d42811523430136e38cae14c7af66ca248d0a34ccd990c93f3e0182058949d",
 }
 
@@ -71,6 +72,10 @@ def test_corpora_written_then_are_read_now(name):
         document for shard in make_shard.documents(make_shard.CORPORA[name]["vocab_size"]) for document in shard
     ]
     assert [document.tolist() for document in corpus.documents] == documents
+    assert corpus.has_loss_mask == ("with_mask" in make_shard.CORPORA[name])
+    if corpus.has_loss_mask:
+        mask = np.concatenate([make_shard.loss_mask(len(tokens)) for tokens, _ in lines(name)])
+        np.testing.assert_array_equal(corpus.loss_mask(0, len(corpus)), mask)
     found = corpus.locate(len(tokens) - 1)
     assert (found.shard_id, found.document) == ("000002-0000-0000", len(documents) - 1)
     if make_shard.CORPORA[name]["with_origins"]:
@@ -101,6 +106,14 @@ def test_each_shard_is_what_the_format_says(name):
                 "documents_sha256": hashlib.sha256(ends.tobytes()).hexdigest().encode(),
                 "tokenizer_sha256": b"0123456789abcdef" * 4,
             }
+            mask = make_shard.loss_mask(len(tokens))
+            if "with_mask" in options:
+                attributes["loss_mask_sha256"] = hashlib.sha256(mask.tobytes()).hexdigest().encode()
+                assert (file["loss_mask"].dtype, file["loss_mask"].chunks) == (np.dtype("u1"), (500,))
+                assert file["loss_mask"][:].tolist() == mask.tolist()
+                parts = [mask[at : at + 500] for at in range(0, len(mask), 500)]
+                assert file["chunks/loss_mask_crc32"][:].tolist() == [zlib.crc32(part.tobytes()) for part in parts]
+            assert ("loss_mask" in file) == ("with_mask" in options)
             assert dict(stored.attrs) == attributes
             assert {stored.attrs[key].dtype for key in ("token_count", "vocab_size")} == {np.dtype("u8")}
             files = [label.encode("utf-8", "surrogateescape") for label in make_shard.FILES]

@@ -190,3 +190,5 @@ def test_documents_must_be_known():
         Loader(known, made, boundary_loss="drop")
     with pytest.raises(PlanError, match="pad_id must be at least 0"):
         Loader(known, made, pad_id=-1)
+    with pytest.raises(PlanError, match="pad_id must be below 65536"):
+        Loader(known, made, pad_id=2**16, dtype=np.uint16)

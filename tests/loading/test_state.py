@@ -97,6 +97,26 @@ def test_resumes_of_resumes_with_other_ranks_and_batch_sizes(order, legs):
     assert taken == take(straight, -(-len(taken) // 12))[: len(taken)]
 
 
+@pytest.mark.parametrize("order", [{"order": "sequential"}, {"order": "documents", "documents": 10, "shuffle": "none"}])
+@given(sizes=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40)), max_size=5))
+def test_a_pass_that_is_resumed_with_other_batch_sizes_is_whole(order, sizes):
+    """However a finite pass is cut, and its batch size changed, it serves each window once, in order, and then ends."""
+    served: list[int] = []
+    state = None
+    for steps, size in [*sizes, (1000, 5)]:
+        loader = Loader(CORPUS, plan(**order, batch_size=size))
+        if state:
+            loader.load_state_dict(state)
+            if loader.step == len(loader):
+                break
+        for _, batch in zip(range(steps), loader, strict=False):
+            served += batch.starts[loader.plan.valid(batch.step)].tolist()
+        state = json.loads(json.dumps(loader.state_dict()))
+        assert state["samples"] == len(served)
+    whole = [start for batch in Loader(CORPUS, plan(**order, batch_size=1)) for start in batch.starts.tolist()]
+    assert served == whole
+
+
 def test_batch_sizes_need_fit_the_world_only_from_now_on():
     """Steps of the past need not divide into the ranks of today; those to come must, or nothing is loaded."""
     loader = Loader(CORPUS, plan(batch_size=8))

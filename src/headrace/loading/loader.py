@@ -27,7 +27,7 @@ from headrace.loading.source import (
 from headrace.loading.state import plan_of_state, state_of
 from headrace.loading.stats import LoaderStats, Tally
 from headrace.sampling import Places, Plan
-from headrace.sampling.checks import checked_int
+from headrace.sampling.checks import POSITION_LIMIT, checked_int
 from headrace.verdicts import Verify
 
 __all__ = ["Loader"]
@@ -95,7 +95,9 @@ class Loader:
         self.world_size = world_size
         self.dtype = np.dtype(dtype)
         self._corpus = corpus
-        self._pad_id = boundary_of(corpus) if pad_id is None else checked_int("pad_id", pad_id, least=0)
+        if pad_id is not None:
+            pad_id = checked_int("pad_id", pad_id, least=0, below=min(1 << 8 * self.dtype.itemsize, POSITION_LIMIT))
+        self._pad_id = boundary_of(corpus) if pad_id is None else pad_id
         self._prefetch = checked_int("prefetch", prefetch, least=0)
         self._step = 0
         self._tally = Tally()

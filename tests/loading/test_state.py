@@ -21,7 +21,7 @@ ORDERS = [
     {"order": "random"},
     {"order": "blocks"},
     {"order": "blocks", "phase": True},
-    {"order": "blocks", "shuffle": "local", "piece_windows": 5, "pieces_at_once": 3},
+    {"order": "blocks", "shuffle": "local", "piece_windows": 10, "pieces_at_once": 4},
     {"order": "sequential"},
     {"order": "documents", "documents": len(LENGTHS)},
 ]

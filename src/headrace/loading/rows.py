@@ -18,8 +18,8 @@ BLOCK_STEPS = 1_024
 """Steps whose starts are worked out together."""
 BLOCK_STARTS = 131_072
 """Most starts of a block (1 MiB), whatever the batch size."""
-BLOCK_EPOCHS = 1_024
-"""Most epochs of a block: each costs a key, and a tiny corpus has many in few steps."""
+BLOCK_EPOCHS = 16
+"""Most epochs of a block: each costs keys, and a tiny corpus has many in few steps."""
 
 
 class Rows(NamedTuple):

@@ -1,45 +1,30 @@
 """One source shard, from its files to published HDF5 shards: the unit of work of a build."""
 
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-import numpy as np
-
-from headrace.building.cutting import JobCuts, unplaced_log
-from headrace.building.drop_log import DropLog
+from headrace.building.cutting import JobCuts
 from headrace.building.duplicates import Duplicates
-from headrace.building.encode import DocumentEncoder
-from headrace.building.lane import Lane
-from headrace.building.output import drop_log, remove_attempt
-from headrace.building.place import Place, place_after, place_of, start_of
-from headrace.building.rolling import Origins, RollingShards, flush_chunks, ignore, require_folder
-from headrace.building.source_hashes import SourceHashes, check_promise
+from headrace.building.intake import Intake
+from headrace.building.outflow import Outflow
+from headrace.building.output import remove_attempt
+from headrace.building.place import Place
+from headrace.building.rolling import ignore
 from headrace.building.tally import Tally
-from headrace.building.wanted import not_enough_memory, refuse_faults, wanted_batches
 from headrace.in_progress import Key, OpenShard
 from headrace.manifest import ShardEntry, SourceEntry
-from headrace.sources import DocumentBatch, Drop, SourceFile, SourceShard
+from headrace.sources import Drop, SourceShard
 from headrace.sources.chat import ChatTemplate
 from headrace.sources.field import Field, Ids
 from headrace.sources.files import CUT_BYTES
-from headrace.sources.given import framed
-from headrace.sources.rawfile import Observer
 from headrace.storage.extents import ShardExtents
-from headrace.storage.hdf5_corpus import checked_layout, extents_of
-from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.tokenizers.base import BatchTokenizer
 
-__all__ = ["REPORT_SECONDS", "ContentOptions", "Hooks", "Job", "ShardJob", "ShardOutcome", "run_job"]
+__all__ = ["ContentOptions", "Hooks", "Job", "ShardJob", "ShardOutcome", "outcome_of", "run_job"]
 
 Outcome_co = TypeVar("Outcome_co", covariant=True)
-REPORT_SECONDS = 0.1
-"""Between two reports of a job."""
-_LARGE_BATCH = 1 << 24
-"""UTF-8 bytes above which a batch is encoded only after all before it are written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,145 +212,60 @@ def run_job(job: ShardJob, tokenizer: BatchTokenizer, hooks: Hooks = _NO_HOOKS) 
         SourceError: input that cannot be read, or bad documents as `on_bad_input` and `max_bad` say.
         BuildError: there is not enough memory or disk.
     """
-    options = job.options
-    encoder = DocumentEncoder(
-        tokenizer,
-        options.boundary_token_id,
-        bos=options.bos_token_id,
-        max_document_tokens=options.max_document_tokens,
-    )
-    labels = [file.label for file in job.shard.files]
-
-    def create(path: Path) -> HDF5ShardWriter:
-        return HDF5ShardWriter(
-            path,
-            options.chunk_tokens,
-            vocab_size=tokenizer.vocab_size,
-            boundary_token_id=options.boundary_token_id,
-            tokenizer_sha256=tokenizer.ref.sha256,
-            source_files=labels,
-            document_ids=options.id_field is not None,
-            text_hashes=job.duplicates is not None,
-            loss_mask=options.loss_mask,
-            compression=options.compression,
-            flush_chunks=flush_chunks(options.chunk_tokens * encoder.dtype.itemsize),
-        )
-
-    extents: list[ShardExtents] = []
+    intake = Intake(job, hooks)
     cuts = JobCuts(job.shard.key, hooks.opened)
-    shards = RollingShards(
-        cuts.name,
+    outflow = Outflow(
+        job.options,
+        tokenizer,
         job.output,
-        create,
-        shard_tokens=options.shard_tokens,
+        [file.label for file in job.shard.files],
+        lane=intake.lane,
+        name=cuts.name,
         opened=cuts.opened,
-        published=lambda entry: extents.append(extents_of(checked_layout(Path(entry.path), entry))),
     )
-    tally = Tally(options.field)
-    hashes = SourceHashes(job.shard)
-    try:
-        with DropLog(_log(job)) as log, Lane(own_thread=job.own_thread) as lane:
-            _fill(job, encoder, shards, _Books(tally, log, hashes, lane, hooks, cuts))
-            lane.drain()
-            for file in () if job.shard.cut else job.shard.files:
-                check_promise(file, hashes.hex(file))
-            shards.finish()
-    except MemoryError as error:
-        shards.abandon()
-        raise not_enough_memory(job.shard, tally, error) from error
-    except BaseException:
-        shards.abandon()
-        raise
+    with outflow, intake:
+        _fill(intake, outflow, cuts)
+        intake.finish()
+        entries, extents = outflow.finish(job.source)
+    return outcome_of(intake, entries, extents)
+
+
+def _fill(intake: Intake, outflow: Outflow, cuts: JobCuts) -> None:
+    cut = intake.job.shard.key[1], 0
+    for batch in intake.batches():
+        if (batch.cut, batch.row_base) != cut:
+            cut = batch.cut, batch.row_base
+            intake.lane.call(cuts.begin, outflow.shards, *cut)
+        if batch.texts:
+            encoded = outflow.add(batch)
+            intake.tally.tokens += len(encoded.tokens)
+            intake.tally.cut_tokens += encoded.cut_tokens
+
+
+def outcome_of(
+    intake: Intake, entries: tuple[ShardEntry, ...] = (), extents: tuple[ShardExtents, ...] = ()
+) -> ShardOutcome:
+    """What became of a source shard that was read to its end.
+
+    Args:
+        intake: by which it was read.
+        entries: the shards that hold what was read.
+        extents: of each of them.
+    """
+    job, tally = intake.job, intake.tally
     return ShardOutcome(
         index=job.shard.index,
-        entries=tuple(replace(entry, path=Path(entry.path).name, source=job.source) for entry in shards.entries),
-        extents=tuple(extents),
-        sources=tuple(_source_entry(job, number, tally, hashes) for number in range(len(job.shard.files))),
+        entries=entries,
+        extents=extents,
+        sources=intake.sources,
         documents_in=tally.documents_in,
         replaced=tally.replaced,
         cut_tokens=tally.cut_tokens,
         text_bytes=tally.text_bytes,
-        drops=tuple(log.first),
+        drops=tuple(intake.log.first),
         most=job.most,
         cut=job.shard.key[1],
         cuts=job.shard.cuts,
         rows=tally.rows if job.shard.cut else 0,
         duplicates=job.duplicates.sha256 if job.duplicates else "",
-    )
-
-
-def _log(job: ShardJob) -> Path:
-    """Where documents that are not kept are listed; where the lines before are not known yet, they are still to be added."""
-    cut = job.shard.cut
-    known = cut is None or cut.row_base is not None
-    return drop_log(job.output, job.shard.key) if known else unplaced_log(job.output, job.shard.key)
-
-
-class _Books(NamedTuple):
-    """Where a job's progress is kept and told."""
-
-    tally: Tally
-    log: DropLog
-    hashes: SourceHashes
-    lane: Lane
-    """Hashes and writes while the next batch is read and encoded."""
-    hooks: Hooks
-    cuts: JobCuts
-
-
-def _fill(job: ShardJob, encoder: DocumentEncoder, shards: RollingShards, books: _Books) -> None:
-    options = job.options
-    tally, log, hashes, lane, hooks, cuts = books
-
-    def observe(file: SourceFile, data: bytes) -> None:
-        lane.call(hashes.update, file, data)
-
-    told = time.monotonic()
-    cut = job.shard.key[1], 0
-    hooks.at(start_of(job.shard))
-    batches = _batches(job, tally, observe)
-    for batch in batches:
-        require_folder(job.output)
-        lane.start()  # the batch before, while this one is encoded
-        log.add(batch.drops)
-        refuse_faults(job.shard, options, tally, log.first, batches)
-        if (batch.cut, batch.row_base) != cut:
-            cut = batch.cut, batch.row_base
-            lane.call(cuts.begin, shards, *cut)
-        if batch.texts:
-            if sum(map(len, batch.texts)) > _LARGE_BATCH:
-                lane.drain()  # for the memory: no tokens of large documents wait
-            hooks.at(place_of(batch, job.shard))
-            encoded = encoder.encode(batch.texts)
-            rows = batch.rows - np.uint64(batch.row_base)
-            lane.call(shards.add, encoded, Origins(rows, batch.offsets, batch.files, batch.ids, batch.hashes))
-            tally.tokens += len(encoded.tokens)
-            tally.cut_tokens += encoded.cut_tokens
-        if place := place_after(batch, job.shard):
-            hooks.at(place)
-        if time.monotonic() - told >= REPORT_SECONDS:
-            hooks.report(tally)
-            told = time.monotonic()
-    hooks.report(tally)
-
-
-def _batches(job: ShardJob, tally: Tally, observe: Observer) -> Iterator[DocumentBatch]:
-    for batch in wanted_batches(job.shard, job.options, most=job.most, duplicates=job.duplicates, observe=observe):
-        tally.add(batch)
-        if job.shard.files[0].given is not None:
-            observe(job.shard.files[0], framed(batch.texts))
-        yield batch
-
-
-def _source_entry(job: ShardJob, number: int, tally: Tally, hashes: SourceHashes) -> SourceEntry:
-    file, cut = job.shard.files[number], job.shard.cut
-    documents = tally.kept_by_file[number]
-    return SourceEntry(
-        path=file.label,
-        size=hashes.size(file),
-        sha256="" if cut else hashes.hex(file),
-        # Of a cut that as many documents were wanted of as there are it is not known whether it was read to its end.
-        cuts=hashes.cuts(file, tally.start) if cut and documents != job.most else (),
-        documents=documents,
-        dropped=dict(sorted(tally.drops_by_label.get(file.label, Counter()).items())),
     )

@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from headrace.building.drop_log import MOST_KEPT, faults_in
-from headrace.building.job import REPORT_SECONDS, ContentOptions, Hooks
+from headrace.building.intake import REPORT_SECONDS
+from headrace.building.job import ContentOptions, Hooks
 from headrace.building.place import place_after, start_of
 from headrace.building.rolling import require_folder
 from headrace.building.tally import Tally

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.building.encode import EncodedBatch
-from headrace.building.job import REPORT_SECONDS, Hooks
+from headrace.building.intake import REPORT_SECONDS
+from headrace.building.job import Hooks
 from headrace.building.place import Place
 from headrace.building.rolling import Origins, RollingShards, flush_chunks
 from headrace.building.tally import Tally

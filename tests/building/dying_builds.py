@@ -79,8 +79,8 @@ class Builder:
             output: ... this, and ...
             options: ... these.
             more: `fault` is where to die. `split` makes it a split, whose inputs are a corpus. `links`, if false, makes the
-                file system one without hard links. `cut_bytes` is where files are cut. `warm` is no build, but a first one,
-                so that no later one imports anything.
+                file system one without hard links. `cut_bytes` is where files are cut, and `part_bytes` how large
+                parts of a random order are. `warm` is no build, but a first one, so that no later one imports anything.
 
         Returns:
             `ended`: `killed`, `done`, the name of the error, or a traceback. If done, `report`, `points`, the calls that were
@@ -265,6 +265,7 @@ def build(asked: dict[str, Any]) -> dict[str, Any]:
     if not asked.get("links", True):
         os.link = no_link
     command.CUT_BYTES = asked.get("cut_bytes") or command.CUT_BYTES
+    command.PART_BYTES = asked.get("part_bytes") or command.PART_BYTES
     arm(fault)
     answer: dict[str, Any] = {"ended": "done", "points": fault.reached, "missed": fault.missed}
     try:

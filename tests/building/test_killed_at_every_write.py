@@ -16,6 +16,8 @@ from headrace.errors import MissingShardError
 DYING = runpy.run_path(str(Path(__file__).with_name("dying_builds.py")))
 OPTIONS = {"chunk_tokens": 16, "shard_tokens": 20, "on_bad_input": "skip", "max_bad": 1}
 WHENS = ("before", "within", "after")
+PART_BYTES = 150
+"""Of shuffled documents: three parts."""
 HDF5 = ("SwmrFile", "Column", "Scalar")
 """How the points of HDF5 are called."""
 
@@ -50,7 +52,7 @@ class Case:
         **options: object,
     ) -> None:
         self.builder = builder
-        self.cut_bytes = cut_bytes
+        self.sizes = {"cut_bytes": cut_bytes, "part_bytes": PART_BYTES}
         self.folder = folder
         self.inputs = write(folder / "in", "wheel")
         self.options = {**OPTIONS, "compression": compression, **({} if mode == "build" else {mode: True}), **options}
@@ -68,7 +70,7 @@ class Case:
 
     def ask(self, output: Path, **more: Any) -> dict[str, Any]:
         """Have it built there."""
-        return self.builder.ask(self.inputs, output, self.options, links=self.links, cut_bytes=self.cut_bytes, **more)
+        return self.builder.ask(self.inputs, output, self.options, links=self.links, **self.sizes, **more)
 
     def place(self, name: str) -> Path:
         """A folder in which the build may begin."""
@@ -115,6 +117,11 @@ def some_of_hdf5(points: list[str]) -> list[tuple[int, str]]:
 def some_of_publishing(points: list[str]) -> list[tuple[int, str]]:
     """The last fourteen in one of the ways, and some before."""
     return [*each(points)[:-14:90], *each(points)[-14:]]
+
+
+def some_of_shuffling(points: list[str]) -> list[tuple[int, str]]:
+    """Every 15th in one of the ways, and the last one."""
+    return [*each(points)[::15], (len(points) - 1, "after")]
 
 
 def each(points: list[str]) -> list[tuple[int, str]]:
@@ -180,6 +187,22 @@ def test_a_build_without_duplicates_killed(builder, tmp_path, mode):
     rows = (case.folder / "whole" / ".headrace" / "dropped").glob("*.jsonl")
     assert any(json.loads(line).get("kept") for log in rows for line in log.read_text().splitlines())
     die_at(lambda points: [*each(points)[::9], (len(points) - 1, "after")], case)
+
+
+@pytest.mark.parametrize(
+    ("mode", "moments"),
+    [
+        ("build", some_of_shuffling),
+        pytest.param("build", each, marks=pytest.mark.extended),
+        pytest.param("append", each, marks=pytest.mark.extended),
+        pytest.param("overwrite", each, marks=pytest.mark.extended),
+    ],
+)
+def test_a_build_of_shuffled_documents_killed(builder, tmp_path, mode, moments):
+    """While they are spilled, and while the parts are written; some parts are finished then, and stay."""
+    case = Case(builder, tmp_path, mode, sample_seed=3, max_documents=3)
+    assert not list((tmp_path / "whole").rglob("*.run"))
+    die_at(moments, case)
 
 
 @pytest.mark.soak

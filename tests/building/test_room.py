@@ -9,7 +9,6 @@ import pytest
 
 import headrace
 from headrace.building import room
-from headrace.building.job import ContentOptions, ShardJob
 from headrace.errors import BuildError
 from headrace.events import Event, Progress
 from headrace.sources import SourceFile, SourceShard
@@ -68,14 +67,12 @@ def test_compressed_input_is_weighed(tmp_path, monkeypatch, free_bytes, fits):
     """
     free(monkeypatch, free_bytes)
 
-    def job(index: int, size: int, compression: Literal["gzip"] | None) -> ShardJob:
-        file = SourceFile(tmp_path / str(index), str(index), size, "jsonl", compression)
-        options = ContentOptions(boundary_token_id=0)
-        return ShardJob(shard=SourceShard(index, (file,)), source=index, options=options, output=tmp_path)
+    def shard(index: int, size: int, compression: Literal["gzip"] | None) -> SourceShard:
+        return SourceShard(index, (SourceFile(tmp_path / str(index), str(index), size, "jsonl", compression),))
 
-    check = room.RoomCheck(tmp_path, [job(0, 100_000_000, "gzip"), job(1, 150_000_000, None)])
-    with (tmp_path / ".000000-0000-0000.h5.partial").open("wb") as shard:
-        shard.truncate(400_000_000)
+    check = room.RoomCheck(tmp_path, [shard(0, 100_000_000, "gzip"), shard(1, 150_000_000, None)])
+    with (tmp_path / ".000000-0000-0000.h5.partial").open("wb") as file:
+        file.truncate(400_000_000)
     check.look({(0, 0): 99_000_000})
     with nullcontext() if fits else pytest.raises(BuildError, match=r"rest needs about 0\.1 GB, and 0\.1 GB are free"):
         check.look({(0, 0): 100_000_000})

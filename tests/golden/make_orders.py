@@ -16,10 +16,21 @@ import numpy as np
 GOLDEN = Path(__file__).parent / "orders.json"
 MASK = 2**64 - 1
 BLOCKS, RANDOM, PHASE, DOCUMENTS, LOCAL_TURN, LOCAL_PIECES, LOCAL_GROUPS = 1, 2, 3, 4, 5, 6, 7
+BUILD = 9
 ROUNDS = 12
 
 PERMUTATION_LENGTHS = [1, 2, 3, 64, 1000, 2**32 + 15, 2**63 - 25, 2**63]
-KEYS = [(0, 0, BLOCKS), (0, 1, BLOCKS), (1, 0, BLOCKS), (2**64 + 3, 2**31, BLOCKS), (0, 0, RANDOM), (1337, 0, RANDOM)]
+BUILDS = [(0, 0, 0, 0), (1337, 0, 0, 5), (0, 3, 2, 2**40 + 1), (2**70, 2**20, 2**31, 2**63)]
+"""Seed, source, cut and number of documents that a build puts in a random order."""
+KEYS = [
+    (0, 0, BLOCKS),
+    (0, 1, BLOCKS),
+    (1, 0, BLOCKS),
+    (2**64 + 3, 2**31, BLOCKS),
+    (0, 0, RANDOM),
+    (1337, 0, RANDOM),
+    (1337, 0, BUILD),
+]
 PLANS = [
     {"order": "random", "token_count": 1000, "window": 16, "batch_size": 4, "seed": 0},
     {"order": "random", "token_count": 16, "window": 16, "batch_size": 4, "seed": 7, "targets": "inside"},
@@ -260,6 +271,11 @@ def pinned_steps(plan: dict) -> list[int]:
     return sorted(steps)
 
 
+def document_key(seed: int, source: int, cut: int, number: int) -> int:
+    """Return the key of a document in a build's random order."""
+    return random_word(number + (cut << 64) + (source << 128), key_words(seed, 0, BUILD, 2))
+
+
 def golden() -> dict:
     """Return all pinned values."""
     permutations = [
@@ -276,6 +292,7 @@ def golden() -> dict:
     return {
         "keys": [{"of": list(of), "words": words} for of, words in zip(KEYS, starmap(_round_keys, KEYS), strict=True)],
         "permutations": permutations,
+        "builds": [{"document": list(document), "key": document_key(*document)} for document in BUILDS],
         "plans": [
             {
                 "plan": plan,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from headrace.sampling import Plan
+from headrace.sampling.document_keys import document_keys
 from headrace.sampling.keys import Stream, key_words
 from headrace.sampling.permutation import ROUNDS, invert, permute
 
@@ -34,6 +35,16 @@ def test_permutations_are_pinned(case):
     places = np.array(case["places"], np.uint64)
     np.testing.assert_array_equal(permute(indices, length=case["length"], key=key), places)
     np.testing.assert_array_equal(invert(places, length=case["length"], key=key), indices)
+
+
+@pytest.mark.parametrize("case", GOLDEN["builds"], ids=lambda case: str(case["document"]))
+def test_keys_of_documents_are_pinned(case):
+    """The order of a build with a seed never changes; keys are the same however many are asked for at once."""
+    *source, number = case["document"]
+    before = min(number, 7)
+    assert int(document_keys(*source, number, 1)[0]) == case["key"]
+    assert int(document_keys(*source, number - before, before + 5)[before]) == case["key"]
+    assert document_keys(*source, number, 0).shape == (0,)
 
 
 @pytest.mark.parametrize("case", GOLDEN["plans"], ids=lambda case: "-".join(map(str, case["plan"].values())))

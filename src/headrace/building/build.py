@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 from headrace.building.existing import Existing, prepare
 from headrace.building.faults import FaultyInputError
 from headrace.building.form import DocumentForm
-from headrace.building.job import ContentOptions
+from headrace.building.job import PART_BYTES, ContentOptions
 from headrace.building.limits import default_workers
 from headrace.building.making import make
 from headrace.building.outcome import closing_report
@@ -61,6 +61,7 @@ def build(
     compression: str = "none",
     max_document_tokens: int | None = None,
     max_documents: int | None = None,
+    sample_seed: int | None = None,
     on_bad_input: Literal["error", "skip", "replace"] = "error",
     max_bad: float = 0.01,
     keep_empty: bool = False,
@@ -119,6 +120,10 @@ def build(
         max_document_tokens: text tokens kept of each document, counted in the report.
         max_documents: keep this many documents, the first ones in the order of the sources; what lies behind them is not
             read. They are counted before they are built, which reads all sources but the last one twice, as far as needed.
+            With `sample_seed` they are a sample, in which each set of so many documents is as likely as another.
+        sample_seed: an integer from 0, for which the documents of all sources are put in a random order: of its own for each
+            seed, and the same each time. The sources are read once, and their texts lie on disk a second time until the
+            corpus is whole. By default documents keep the order of the sources.
         on_bad_input: `error` stops and reports, `skip` leaves documents out and counts them, `replace` puts U+FFFD
             where bytes are invalid.
         max_bad: share of bad documents of a source above which `skip` and `replace` stop.
@@ -152,6 +157,7 @@ def build(
         on_bad_input,
         max_bad,
         dedup,
+        sample_seed,
         workers=workers,
         chunk_tokens=chunk_tokens,
         shard_tokens=shard_tokens,
@@ -213,12 +219,14 @@ def build(
             shard_tokens=shard_tokens,
             max_document_tokens=max_document_tokens,
             max_documents=max_documents,
+            sample_seed=sample_seed,
             compression=str(parse_compression(compression)),
             on_bad_input=BadInput(on_bad_input).value,
             max_bad=max_bad,
             keep_empty=keep_empty,
             dedup=dedup,
             cut_bytes=CUT_BYTES,
+            part_bytes=PART_BYTES,
         )
         command = BuildPlan.of("build", "", found, options, loaded.ref)
         work, plan = prepare(
@@ -265,8 +273,8 @@ def _keep(work: Work, error: BaseException, found: Discovery, on_event: Subscrib
         on_event(
             Notice(
                 kind="kept",
-                message=f"{kept} of {len(found.shards)} source shards are finished and stay in {work.folder.path}; the "
-                "same command goes on from there",
+                message=f"{work.journal.share(kept, len(found.shards))} are finished and stay in {work.folder.path}; the same "
+                "command goes on from there",
             )
         )
 
@@ -286,12 +294,16 @@ def _nothing_to_do(output: str, work: Work, found: Discovery, on_event: Subscrib
     return report
 
 
-def _check_options(on_bad_input: str, max_bad: float, dedup: str, **counts: int | None) -> None:
+def _check_options(
+    on_bad_input: str, max_bad: float, dedup: str, sample_seed: int | None, **counts: int | None
+) -> None:
     problems = [
         Problem(name, f"wanted an integer from 1, found {value!r}")
         for name, value in counts.items()
         if value is not None and (type(value) is not int or value < 1)
     ]
+    if sample_seed is not None and (type(sample_seed) is not int or sample_seed < 0):
+        problems.append(Problem("sample_seed", f"wanted an integer from 0, found {sample_seed!r}"))
     if on_bad_input not in set(BadInput):
         problems.append(Problem("on_bad_input", f"wanted error, skip or replace, found {on_bad_input!r}"))
     if dedup not in {"none", "exact"}:

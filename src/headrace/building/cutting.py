@@ -1,13 +1,15 @@
 """The shards and lists of a job that reads a cut of a file, or one cut after another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from headrace.building.drop_log import NOT_SAMPLED
 from headrace.building.output import drop_log
 from headrace.building.rolling import RollingShards
 from headrace.in_progress import Key, OpenShard, shard_name
+from headrace.manifest import SourceEntry
 
-__all__ = ["JobCuts", "unplaced_log"]
+__all__ = ["JobCuts", "lacks_log", "unplaced_log"]
 
 
 class JobCuts:
@@ -55,3 +57,16 @@ class JobCuts:
 def unplaced_log(folder: Path, key: Key) -> Path:
     """Where a cut's documents that are not kept are listed while the lines before it are not counted."""
     return drop_log(folder, key).with_suffix(".cut.jsonl")
+
+
+def lacks_log(folder: Path, key: Key, sources: Sequence[SourceEntry]) -> bool:
+    """Whether documents of a source shard were not kept, and the list of them is not there.
+
+    Args:
+        folder: of the shards.
+        key: of the source shard.
+        sources: what was read of its files.
+    """
+    logs = drop_log(folder, key), unplaced_log(folder, key)
+    listed = any(source.dropped.keys() - {NOT_SAMPLED} for source in sources)
+    return listed and not any(log.is_file() for log in logs)

@@ -12,10 +12,12 @@ from headrace.errors import MAX_LISTED, BuildError
 from headrace.sources import Drop
 from headrace.storage.atomic import fsync_folder
 
-__all__ = ["DUPLICATE", "EMPTY", "MOST_KEPT", "DropLog", "faults_in"]
+__all__ = ["DUPLICATE", "EMPTY", "MOST_KEPT", "NOT_SAMPLED", "DropLog", "faults_in"]
 
 EMPTY, DUPLICATE = "empty", "duplicate"
 """The reasons for dropping a document that are no fault of the input."""
+NOT_SAMPLED = "not sampled"
+"""Of documents that are good, and are left out at random: they are counted, and not listed."""
 MOST_KEPT = 1000
 """Bad documents that are held in memory at most; how many of them are listed is for whoever prints them."""
 

@@ -58,17 +58,19 @@ class SerialEngine:
 
     Args:
         tokenizer: encodes; None for jobs that only read.
-        sample: texts with which it is checked meanwhile.
+        sample: texts with which it is checked meanwhile; None where it was checked before.
     """
 
-    def __init__(self, tokenizer: BatchTokenizer | None, sample: Sequence[bytes] = ()) -> None:
+    def __init__(self, tokenizer: BatchTokenizer | None, sample: Sequence[bytes] | None = ()) -> None:
         self._tokenizer = tokenizer
-        self._sample = list(sample)
+        self._sample = None if sample is None else list(sample)
 
     def run(self, jobs: Sequence[Job[Outcome]], listener: Listener[Outcome]) -> None:
         """See `Engine.run`."""
         calling = Lock()  # shards are opened on a second thread
-        check = None if self._tokenizer is None else ReferenceCheck(self._tokenizer, self._sample)
+        check = None
+        if self._tokenizer is not None and self._sample is not None:
+            check = ReferenceCheck(self._tokenizer, self._sample)
         with check or nullcontext():
             for job in jobs:
 
@@ -93,7 +95,7 @@ class PoolEngine:
     Args:
         tokenizer: picklable, of a module that workers can import; sent to each worker once. None for jobs that only read.
         count: workers at most.
-        sample: texts with which one of them checks the tokenizer meanwhile.
+        sample: texts with which one of them checks the tokenizer meanwhile; None where it was checked before.
         workers: they, if their context is entered already; perhaps started.
         in_order: begin the jobs in the order given; else the largest first, so that the last ones are short.
 
@@ -105,7 +107,7 @@ class PoolEngine:
         self,
         tokenizer: BatchTokenizer | None,
         count: int,
-        sample: Sequence[bytes] = (),
+        sample: Sequence[bytes] | None = (),
         *,
         workers: Workers | None = None,
         in_order: bool = False,
@@ -117,7 +119,7 @@ class PoolEngine:
                 f"{type(tokenizer).__name__} cannot be sent to worker processes ({error}); build with workers=1"
             ) from error
         self._count = count
-        self._sample = list(sample)
+        self._sample = None if sample is None else list(sample)
         self._workers = workers
         self._in_order = in_order
 
@@ -129,7 +131,7 @@ class PoolEngine:
             workers.start(min(self._count, len(jobs)))
             if self._tokenizer is not None:
                 workers.equip(self._tokenizer, self._sample)
-            run = _PoolRun(workers, order, listener, checked=self._tokenizer is None)
+            run = _PoolRun(workers, order, listener, checked=self._tokenizer is None or self._sample is None)
             for worker in workers.all:
                 worker.start(order.popleft())
             while busy := {worker.results: worker for worker in workers.all if worker.job or not run.checked}:

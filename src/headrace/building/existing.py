@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from headrace.building.appending import appended_plan, first_free_index, refuse_other_corpus
-from headrace.building.cutting import unplaced_log
+from headrace.building.cutting import lacks_log
 from headrace.building.journal import Journal
-from headrace.building.output import OutputFolder, drop_log
+from headrace.building.output import OutputFolder
 from headrace.building.plan import BuildPlan
 from headrace.building.source_hashes import holds
 from headrace.building.work import Work
@@ -186,8 +186,8 @@ def _compare_published(work: Work, plan: BuildPlan, found: Discovery, on_event: 
     on_event(
         Notice(
             kind="resumed",
-            message=f"the corpus is there, but not whole: {len(found.shards) - len(journal.finished)} of "
-            f"{len(found.shards)} source shards are built again",
+            message="the corpus is there, but not whole: "
+            f"{journal.share(_total(journal, found) - len(journal.finished), len(found.shards))} are built again",
         )
     )
 
@@ -195,18 +195,20 @@ def _compare_published(work: Work, plan: BuildPlan, found: Discovery, on_event: 
 def _without_log(work: Work, manifest: Manifest, found: Discovery) -> Iterator[Key]:
     """Source shards of a published corpus with documents that were dropped, and no list of them."""
     sources = iter(manifest.sources)
+    read = {outcome.key: outcome for outcome in work.journal.shuffled.read} if work.journal.shuffled else {}
     for shard in found.shards:
         if shard.cut is None:
-            if _lacks_log(work, shard.key, list(islice(sources, len(shard.files)))):
+            if lacks_log(work.shards, shard.key, list(islice(sources, len(shard.files)))):
                 yield shard.key
             continue
         # Which cuts have drops only the journal knows; without it, one list of the file's will do.
         if shard.is_last:
             whole = next(sources)
             keys = [(shard.index, number) for number in range(shard.cut.count)]
-            parts = {key: work.journal.finished[key] for key in keys if key in work.journal.finished}
-            yield from (key for key, part in parts.items() if _lacks_log(work, key, part.sources))
-            if not parts and all(_lacks_log(work, key, [whole]) for key in keys):
+            outcomes = read or work.journal.finished
+            parts = {key: outcomes[key] for key in keys if key in outcomes}
+            yield from (key for key, part in parts.items() if lacks_log(work.shards, key, part.sources))
+            if not parts and all(lacks_log(work.shards, key, [whole]) for key in keys):
                 yield from keys
 
 
@@ -242,8 +244,8 @@ def _compare_unfinished(work: Work, plan: BuildPlan, found: Discovery, *, discar
         on_event(
             Notice(
                 kind="resumed",
-                message=f"{len(journal.finished)} of {len(found.shards)} source shards are finished already; their bytes "
-                "were checked",
+                message=f"{journal.share(len(journal.finished), len(found.shards))} are finished already; their bytes were "
+                "checked",
             )
         )
 
@@ -259,13 +261,12 @@ def _not_whole(work: Work) -> Iterator[tuple[Key, str]]:
         bad = [reports[entry.shard_id] for entry in outcome.entries if not reports[entry.shard_id].ok]
         if bad:
             yield key, str(bad[0].fault)
-        elif _lacks_log(work, key, outcome.sources):
+        elif lacks_log(work.shards, key, outcome.sources):
             yield key, "the list of its dropped documents is gone"
 
 
-def _lacks_log(work: Work, key: Key, sources: Sequence[SourceEntry]) -> bool:
-    logs = drop_log(work.shards, key), unplaced_log(work.shards, key)
-    return any(source.dropped for source in sources) and not any(log.is_file() for log in logs)
+def _total(journal: Journal, found: Discovery) -> int:
+    return journal.shuffled.parts if journal.shuffled else len(found.shards)
 
 
 def _forget_other_cuts(journal: Journal, found: Discovery) -> None:
@@ -289,7 +290,7 @@ def _forget_mended(journal: Journal, plan: BuildPlan) -> None:
 def _finished_sources(journal: Journal, found: Discovery) -> list[list[SourceEntry]]:
     """What was read of each source file, in source shards that are finished."""
     known: dict[str, list[SourceEntry]] = {}
-    for outcome in journal.finished.values():
+    for outcome in (*journal.finished.values(), *(journal.shuffled.read if journal.shuffled else ())):
         for source in outcome.sources:
             known.setdefault(source.path, []).append(source)
     return [known.get(file.label, []) for file in found.files]

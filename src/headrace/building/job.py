@@ -22,8 +22,10 @@ from headrace.sources.files import CUT_BYTES
 from headrace.storage.extents import ShardExtents
 from headrace.tokenizers.base import BatchTokenizer
 
-__all__ = ["ContentOptions", "Hooks", "Job", "ShardJob", "ShardOutcome", "outcome_of", "run_job"]
+__all__ = ["PART_BYTES", "ContentOptions", "Hooks", "Job", "ShardJob", "ShardOutcome", "outcome_of", "run_job"]
 
+PART_BYTES = 1 << 27
+"""Of the documents in a part of a random order; a worker holds one. A constant of the format; tests set it."""
 Outcome_co = TypeVar("Outcome_co", covariant=True)
 
 
@@ -61,8 +63,12 @@ class ContentOptions:
     """... what makes texts of them."""
     max_documents: int | None = None
     """Of the whole build; each job is told its part."""
+    sample_seed: int | None = None
+    """Of the order of documents; None for that of the sources."""
     cut_bytes: int = CUT_BYTES
     """Where large files are cut; `discover` has to know it, too."""
+    part_bytes: int = PART_BYTES
+    """How large the parts of such an order are, as `spill.cost_of` counts."""
 
     @property
     def field(self) -> Field:

@@ -21,9 +21,28 @@ from headrace.manifest_checks import ManifestChecker
 from headrace.sources import Drop
 from headrace.storage.atomic import naming_file, write_bytes
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "Shuffled"]
 
 _SYNC_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled:
+    """What a build has read that puts its documents in a random order: the other rows are of parts of that order."""
+
+    parts: int
+    """How many there are to write."""
+    read: tuple[ShardOutcome, ...]
+    """What became of each source shard, in order, without shards."""
+
+    def is_like(self, other: "Shuffled | None") -> bool:
+        """Whether the same was read, and so the same parts are to be written."""
+        if other is None or self.parts != other.parts:
+            return False
+        mine, theirs = (
+            [(outcome.key, outcome.sources, outcome.duplicates) for outcome in read] for read in (self.read, other.read)
+        )
+        return mine == theirs
 
 
 @dataclass(slots=True)
@@ -37,6 +56,8 @@ class Journal:
     finished: dict[Key, ShardOutcome] = field(default_factory=dict[Key, ShardOutcome])
     earlier: dict[Key, ShardOutcome] = field(default_factory=dict[Key, ShardOutcome])
     """What the build before this one had finished."""
+    shuffled: Shuffled | None = None
+    """Where documents are shuffled and all were read."""
     faulty: frozenset[str] = frozenset()
     """Labels of sources with bad documents, which stopped the build."""
     aside: bytes = b""
@@ -44,6 +65,7 @@ class Journal:
     aside_finished: dict[Key, ShardOutcome] = field(default_factory=dict[Key, ShardOutcome])
     """... what it has finished."""
     _aside_plan: BuildPlan | None = None
+    _aside_shuffled: Shuffled | None = None
     _synced: float = 0.0
 
     @classmethod
@@ -58,6 +80,9 @@ class Journal:
                         journal.set_aside()
                     journal.publish()
                     journal.plan = plan
+                elif kind == "shuffled":
+                    read = tuple(_outcome_of(row, name=str(path)) for row in value["read"])
+                    journal.shuffled = Shuffled(value["parts"], read)
                 elif kind == "finished":
                     outcome = _outcome_of(value, name=str(path))
                     journal.finished[outcome.key] = outcome
@@ -72,11 +97,17 @@ class Journal:
         if self.plan is not None:
             self.before += self._rows()
             self.earlier = self.finished
-        self.plan, self.finished, self.faulty = None, {}, frozenset()
+        self.plan, self.finished, self.faulty, self.shuffled = None, {}, frozenset(), None
 
     def appends_to(self, corpus: Manifest) -> bool:
         """Whether an append to this corpus was begun and not published."""
         return self.plan is not None and self.plan.mode == "append" and self.plan.base == corpus.fingerprint.hex
+
+    def share(self, count: int, shards: int) -> str:
+        """So many of what the build does, in words; `shards` are its source shards."""
+        if self.shuffled is None:
+            return f"{count} of {shards} source shards"
+        return f"{count} of {self.shuffled.parts} parts of the shuffled documents"
 
     @property
     def kept(self) -> dict[Key, ShardOutcome]:
@@ -86,15 +117,16 @@ class Journal:
     def set_aside(self) -> None:
         """Go back to the build before the append that was begun: the corpus is to be mended first."""
         self.aside, self._aside_plan, self.aside_finished = self._rows(), self.plan, self.finished
-        self.before, self.plan, self.finished, self.earlier = b"", None, self.earlier, {}
+        self._aside_shuffled = self.shuffled
+        self.before, self.plan, self.finished, self.earlier, self.shuffled = b"", None, self.earlier, {}, None
         self.faulty = frozenset()
 
     def take_up(self) -> None:
         """Go on with the append that was set aside, if there is one."""
         if self.aside:
             self.publish()
-            self.plan, self.finished = self._aside_plan, self.aside_finished
-            self.aside, self._aside_plan, self.aside_finished = b"", None, {}
+            self.plan, self.finished, self.shuffled = self._aside_plan, self.aside_finished, self._aside_shuffled
+            self.aside, self._aside_plan, self.aside_finished, self._aside_shuffled = b"", None, {}, None
 
     def begin(self, plan: BuildPlan) -> None:
         """Write the plan and what is finished, in order of the source shards."""
@@ -116,6 +148,9 @@ class Journal:
     def _rows(self) -> bytes:
         assert self.plan is not None  # noqa: S101  # begun or loaded
         rows: list[Mapping[str, Any]] = [{"plan": asdict(self.plan)}]
+        if self.shuffled is not None:
+            read = [_row_of(outcome) for outcome in self.shuffled.read]
+            rows.append({"shuffled": {"parts": self.shuffled.parts, "read": read}})
         rows += [{"finished": _row_of(self.finished[key])} for key in sorted(self.finished)]
         return b"".join(map(_line, rows))
 

@@ -1,36 +1,35 @@
 """The making of a corpus: run the jobs that are not finished, then publish."""
 
 import time
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from headrace.building.announce import Announcer
 from headrace.building.check import sample_texts
 from headrace.building.dedup import without_duplicates
-from headrace.building.engine import Engine, Listener, PoolEngine, SerialEngine
-from headrace.building.faults import FaultyInputError, show_texts, with_more
+from headrace.building.engine import Listener
 from headrace.building.first import agrees, not_read, share_out
 from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
 from headrace.building.joining import in_files, publish_logs
-from headrace.building.limits import available_cpus
 from headrace.building.outcome import make_manifest, nothing_kept
-from headrace.building.output import first_pass_folder
+from headrace.building.output import FIRST_PASS, first_pass_folder
+from headrace.building.passes import Setting
 from headrace.building.processes import Workers
 from headrace.building.publishing import publish
-from headrace.building.rolling import require_folder
 from headrace.building.room import RoomCheck
+from headrace.building.shuffling import in_random_order, is_read, shuffled_outcomes
 from headrace.building.source_hashes import PromiseCheck
 from headrace.building.survey import Survey, SurveyJob
 from headrace.building.tally import Counts, Sums
 from headrace.building.teller import Teller
 from headrace.building.work import Work
-from headrace.errors import BuildError, SourceError
-from headrace.events import BuildStarted, FirstPass, Notice, Subscriber
-from headrace.in_progress import Building, Key
-from headrace.manifest import Manifest, dtype_name_for
-from headrace.sources import BadInput, Discovery, SourceShard
+from headrace.errors import BuildError
+from headrace.events import FirstPass, Notice, Subscriber
+from headrace.in_progress import Key
+from headrace.manifest import Manifest
+from headrace.sources import Discovery
 from headrace.tokenizers.base import BatchTokenizer
 
 __all__ = ["make"]
@@ -54,43 +53,31 @@ def make(
         The manifest of the whole corpus, that of what was added, what became of each source shard, and how many of them
         were finished before.
     """
+    setting = Setting(
+        work=work,
+        found=found,
+        options=options,
+        tokenizer=tokenizer,
+        count=count,
+        workers=workers,
+        in_order=in_order,
+        show_text=show_text,
+        on_event=on_event,
+    )
     jobs = work.jobs(found, options)
     with ExitStack() as stack:
-        if options.dedup != "none":
-            Announcer(work.folder.path, _building(work, jobs, options, tokenizer))
-            folder = stack.enter_context(first_pass_folder(work.folder.path))
-            with _reporting(work, jobs, found, options, show_text=show_text):
-                jobs = _without_duplicates(work, jobs, folder, count=count, workers=workers, on_event=on_event)
-        jobs = list(share_out(jobs, work.journal.finished, options))
-        work.discard([job.shard.key for job in jobs if not agrees(work.journal.finished.get(job.shard.key), job)])
-        resumed = len(work.journal.finished)
-        used = [job for job in jobs if job.most != 0]
-        todo = [job for job in used if job.shard.key not in work.journal.finished]
-        count = max(min(count, len(todo)), 1)
-        if available_cpus() <= count:
-            todo = [replace(job, own_thread=False) for job in todo]
-        sample = list(sample_texts([job.shard for job in used], options.field))
-        announcer = Announcer(work.folder.path, _building(work, used, options, tokenizer))
-        on_event(
-            BuildStarted(
-                output=str(work.folder.path),
-                source_shards=len(todo),
-                input_bytes=sum(job.shard.size for job in todo),
-                workers=count,
-                tokenizer=tokenizer.ref.name,
-            )
-        )
-        teller = Teller(on_event, work.journal, announcer, RoomCheck(work.shards, _read_whole(todo)))
-        engine = _engine(tokenizer, count, sample, workers=workers, in_order=in_order)
-        unread = {job.shard.files[0].label for job in jobs if job.most is not None}
-        stack.callback(announcer.stopped)
-        with (
-            _reporting(work, _read_whole(todo), found, options, show_text=show_text),
-            PromiseCheck([file for file in found.files if file.label not in unread]) as promises,
-        ):
-            engine.run(todo, teller.listener)
-            promises.finish()
-    finished = [work.journal.finished[job.shard.key] if job.most != 0 else not_read(job) for job in jobs]
+        if options.sample_seed is not None and is_read(work):
+            finished, resumed = shuffled_outcomes(work), len(work.journal.finished)
+        else:
+            folder = work.folder.path / FIRST_PASS
+            if options.dedup != "none" or options.sample_seed is not None:
+                stack.enter_context(first_pass_folder(work.folder.path))
+            if options.dedup != "none":
+                jobs = _without_duplicates(setting, jobs, folder)
+            if options.sample_seed is not None:
+                finished, resumed = in_random_order(setting, jobs, folder)
+            else:
+                finished, resumed = _in_source_order(setting, jobs)
     outcomes = list(in_files(finished))
     work.refuse_known_documents(outcomes)
     manifest = make_manifest(outcomes, tokenizer, options)
@@ -105,23 +92,44 @@ def make(
     return corpus, manifest, outcomes, resumed
 
 
-def _engine(
-    tokenizer: BatchTokenizer | None, count: int, sample: Sequence[bytes], *, workers: Workers, in_order: bool
-) -> Engine:
-    if count == 1:
-        workers.start(0)
-        return SerialEngine(tokenizer, sample)
-    return PoolEngine(tokenizer, count, sample, workers=workers, in_order=in_order)
+def _in_source_order(setting: Setting, jobs: Sequence[ShardJob]) -> tuple[list[ShardOutcome], int]:
+    """Run the jobs that are not finished.
+
+    Returns:
+        What became of each source shard, and how many were finished before.
+    """
+    work = setting.work
+    jobs = list(share_out(jobs, work.journal.finished, setting.options))
+    work.discard([job.shard.key for job in jobs if not agrees(work.journal.finished.get(job.shard.key), job)])
+    resumed = len(work.journal.finished)
+    used = [job for job in jobs if job.most != 0]
+    todo = [job for job in used if job.shard.key not in work.journal.finished]
+    todo = [replace(job, own_thread=setting.own_threads(len(todo))) for job in todo]
+    sample = list(sample_texts([job.shard for job in used], setting.options.field))
+    announcer = Announcer(work.folder.path, setting.building([job.shard for job in used]))
+    setting.tell_start([job.shard for job in todo])
+    whole = [job.shard for job in todo if job.most is None]
+    teller = Teller(setting.on_event, work.journal, announcer, RoomCheck(work.shards, whole))
+    unread = {job.shard.files[0].label for job in jobs if job.most is not None}
+    try:
+        with (
+            setting.reporting(lambda: [shard for shard in whole if shard.key not in work.journal.finished]),
+            PromiseCheck([file for file in setting.found.files if file.label not in unread]) as promises,
+        ):
+            setting.engine(len(todo), sample=sample).run(todo, teller.listener)
+            promises.finish()
+    finally:
+        announcer.stopped()
+    return [work.journal.finished[job.shard.key] if job.most != 0 else not_read(job) for job in jobs], resumed
 
 
-def _without_duplicates(
-    work: Work, jobs: Sequence[ShardJob], folder: Path, *, count: int, workers: Workers, on_event: Subscriber
-) -> list[ShardJob]:
+def _without_duplicates(setting: Setting, jobs: Sequence[ShardJob], folder: Path) -> list[ShardJob]:
     """Find the duplicates by a first pass, and say so."""
+    work, on_event = setting.work, setting.on_event
+    Announcer(work.folder.path, setting.building([job.shard for job in jobs]))
 
     def survey(surveys: Sequence[SurveyJob]) -> list[Survey]:
-        found: dict[Key, Survey] = {}
-        engine = _engine(None, min(count, len(surveys)), (), workers=workers, in_order=False)
+        found = dict[Key, Survey]()
         sums, total = Sums(), sum(job.shard.size for job in surveys)
 
         def progress(key: Key, counts: Counts) -> None:
@@ -136,7 +144,8 @@ def _without_duplicates(
             outcome=lambda one: found.update({one.key: one}),
             retry=lambda message: on_event(Notice(kind="retried", message=message)),
         )
-        engine.run(surveys, listener)
+        with setting.reporting(lambda: [job.shard for job in surveys if job.shard.key not in work.journal.finished]):
+            setting.engine(len(surveys), reads=True).run(surveys, listener)
         return [found[job.shard.key] for job in surveys]
 
     on_event(Notice(kind="dedup", message="all sources are read once first, to find documents that are there twice"))
@@ -146,63 +155,6 @@ def _without_duplicates(
     seconds = time.monotonic() - started
     on_event(Notice(kind="dedup", message=f"{left_out:,} of {documents:,} documents are duplicates ({seconds:,.1f} s)"))
     return jobs
-
-
-@contextmanager
-def _reporting(
-    work: Work, jobs: Sequence[ShardJob], found: Discovery, options: ContentOptions, *, show_text: bool
-) -> Generator[None]:
-    """Let what stops the jobs say all that is known of it."""
-    try:
-        yield
-    except SourceError as error:
-        rest = [job.shard for job in jobs if job.shard.key not in work.journal.finished]
-        reported = _reported(error, rest, found, options, show_text=show_text)
-        if reported is error:
-            raise
-        raise reported from error
-    except (BuildError, FileNotFoundError):
-        require_folder(work.folder.path)  # which says it, if it was removed meanwhile
-        raise
-
-
-def _read_whole(jobs: Sequence[ShardJob]) -> list[ShardJob]:
-    return [job for job in jobs if job.most is None]
-
-
-def _reported(
-    error: SourceError, rest: Sequence[SourceShard], found: Discovery, options: ContentOptions, *, show_text: bool
-) -> SourceError:
-    """What stopped the build, with what else is wrong with the sources that are not finished."""
-    if options.on_bad_input == BadInput.ERROR:
-        order = {file.label: number for number, file in enumerate(found.files)}
-        error = with_more(error, rest, order, options.field)
-    if show_text and isinstance(error, FaultyInputError):
-        error.problems = tuple(show_texts(error, found.files))
-    return error
-
-
-def _building(work: Work, jobs: Sequence[ShardJob], options: ContentOptions, tokenizer: BatchTokenizer) -> Building:
-    finished = work.journal.finished.values()
-    assert work.journal.plan is not None  # noqa: S101  # it has begun
-    return Building(
-        mode=work.mode,
-        folder=str(work.shards.relative_to(work.folder.path)),
-        base=work.base.fingerprint.hex if work.base else "",
-        dtype=dtype_name_for(tokenizer.vocab_size),
-        vocab_size=tokenizer.vocab_size,
-        boundary_token_id=options.boundary_token_id,
-        chunk_size=options.chunk_tokens,
-        tokenizer=tokenizer.ref,
-        first_index=work.first_index,
-        source_shards=len(jobs),
-        more_cuts=sum(job.shard.key[1] > 0 for job in jobs),
-        total_bytes=sum(job.shard.size for job in jobs),
-        plan=work.journal.plan.digest,
-        input_bytes=sum(outcome.input_bytes for outcome in finished),
-        documents=sum(entry.document_count for outcome in finished for entry in outcome.entries),
-        tokens=sum(entry.token_count for outcome in finished for entry in outcome.entries),
-    )
 
 
 def _tell_counts(added: Manifest, found: Discovery, on_event: Subscriber) -> None:

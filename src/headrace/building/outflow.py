@@ -19,9 +19,9 @@ from headrace.tokenizers.base import BatchTokenizer
 if TYPE_CHECKING:
     from headrace.building.job import ContentOptions
 
-__all__ = ["Outflow"]
+__all__ = ["LARGE_BATCH", "Outflow"]
 
-_LARGE_BATCH = 1 << 24
+LARGE_BATCH = 1 << 24
 """UTF-8 bytes above which a batch is encoded only after all before it are written."""
 
 
@@ -91,7 +91,7 @@ class Outflow:
 
     def add(self, batch: DocumentBatch) -> EncodedBatch:
         """Encode the documents of a batch that has some, let them be written, and return them encoded."""
-        if sum(map(len, batch.texts)) > _LARGE_BATCH:
+        if sum(map(len, batch.texts)) > LARGE_BATCH:
             self._lane.drain()  # for the memory: no tokens of large documents wait
         encoded = self._encoder.encode(batch.texts)
         rows = batch.rows - batch.rows.dtype.type(batch.row_base)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.building.job import ContentOptions
+from headrace.building.job import PART_BYTES, ContentOptions
 from headrace.errors import Problem
 from headrace.in_progress import Mode, plan_digest
 from headrace.manifest import Manifest, TokenizerRef
@@ -160,8 +160,11 @@ def manifest_options(options: ContentOptions) -> dict[str, Any]:
         }
         later |= {} if options.chat.date is None else {"chat_date": options.chat.date}
     later |= {} if options.max_documents is None else {"max_documents": options.max_documents}
+    later |= {} if options.sample_seed is None else {"sample_seed": options.sample_seed}
     if options.cut_bytes != CUT_BYTES:
         later["cut_bytes"] = options.cut_bytes
+    if options.part_bytes != PART_BYTES:
+        later["part_bytes"] = options.part_bytes
     return later | {
         "bos_token_id": options.bos_token_id,
         "compression": options.compression,

@@ -136,7 +136,7 @@ class Workers:
             worker.process.kill()
             worker.end()
 
-    def equip(self, tokenizer: bytes, sample: list[bytes]) -> None:
+    def equip(self, tokenizer: bytes, sample: list[bytes] | None) -> None:
         """Give all of them the tokenizer, pickled; and one a sample, of which it says `checked` if the tokenizer is right."""
         self._equipment = Equipment(tokenizer, sys.path, sample)
         for worker in self.all:

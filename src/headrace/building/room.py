@@ -1,12 +1,12 @@
 """Whether the disk will hold the corpus: an estimate from what the first of the input became."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from headrace.building.job import ShardJob
 from headrace.errors import BuildError
 from headrace.in_progress import Key
+from headrace.sources import SourceShard
 
 __all__ = ["RoomCheck"]
 
@@ -21,14 +21,25 @@ class RoomCheck:
 
     Args:
         folder: of the new shards.
-        jobs: the source shards to do.
+        shards: the source shards to do.
+        written: says how many bytes the jobs have written; by default those of shards.
+        more: says how many bytes will be written later, for one that is written now.
     """
 
-    def __init__(self, folder: Path, jobs: Sequence[ShardJob]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        shards: Sequence[SourceShard],
+        *,
+        written: Callable[[], int] | None = None,
+        more: Callable[[], float] = float,
+    ) -> None:
         self._folder = folder
-        self._sizes = {job.shard.key: job.shard.size for job in jobs}
-        self._packed = {job.shard.key: job.shard.files[0].compression is not None for job in jobs}
-        self._before = _bytes_in(folder)
+        self._written = written or self._bytes_in_folder
+        self._more = more
+        self._sizes = {shard.key: shard.size for shard in shards}
+        self._packed = {shard.key: shard.files[0].compression is not None for shard in shards}
+        self._before = 0 if written else self._written()
         self.due = sum(self._sizes.values()) > _AFTER_BYTES
         """Whether the time to judge may still come."""
 
@@ -44,8 +55,9 @@ class RoomCheck:
         if not self.due or sum(read.values()) < _AFTER_BYTES:
             return
         self.due = False
-        written = _bytes_in(self._folder) - self._before
-        needed = int(written * self._left(read))
+        written = self._written() - self._before
+        left = self._left(read)
+        needed = int(written * (left + self._more() * (1 + left)))
         disk = os.statvfs(self._folder)
         free = disk.f_bavail * disk.f_frsize
         if needed > free:
@@ -62,6 +74,7 @@ class RoomCheck:
         rest = sum((size - read.get(key, 0)) * weights[self._packed[key]] for key, size in self._sizes.items())
         return max(rest, 0) / done
 
-
-def _bytes_in(folder: Path) -> int:
-    return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file() and ".h5" in entry.name)
+    def _bytes_in_folder(self) -> int:
+        return sum(
+            entry.stat().st_size for entry in os.scandir(self._folder) if entry.is_file() and ".h5" in entry.name
+        )

@@ -1,12 +1,15 @@
 """What the engine reports, turned into events, the journal and `building.json`."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from headrace.building.announce import Announcer
 from headrace.building.engine import Listener
 from headrace.building.job import ShardOutcome
 from headrace.building.journal import Journal
 from headrace.building.room import RoomCheck
 from headrace.building.tally import Counts, Sums
-from headrace.events import Notice, ShardWritten, Subscriber
+from headrace.events import Notice, Progress, ShardWritten, Subscriber
 from headrace.in_progress import Key, OpenShard
 
 __all__ = ["Teller"]
@@ -20,14 +23,26 @@ class Teller:
         journal: records what is finished before anybody hears of it.
         announcer: keeps `building.json`.
         room: looks at the disk; its findings stop the build.
+        told: how much of the build's input so many bytes are that jobs have read.
     """
 
-    def __init__(self, on_event: Subscriber, journal: Journal, announcer: Announcer, room: RoomCheck) -> None:
+    def __init__(
+        self,
+        on_event: Subscriber,
+        journal: Journal,
+        announcer: Announcer,
+        room: RoomCheck,
+        *,
+        told: Callable[[int], int] = int,
+    ) -> None:
         self._tell = on_event
         self._journal = journal
         self._announcer = announcer
         self._room = room
+        self._told = told
         self._sums = Sums()
+        self.read = Progress(input_bytes=0, documents=0, tokens=0, text_bytes=0, seconds=0.0)
+        """What all jobs together have done so far."""
 
     @property
     def listener(self) -> Listener[ShardOutcome]:
@@ -36,7 +51,8 @@ class Teller:
 
     def progress(self, key: Key, counts: Counts) -> None:
         """A source shard's running counts."""
-        now = self._sums.add(key, counts)
+        self.read = self._sums.add(key, counts)
+        now = replace(self.read, input_bytes=self._told(self.read.input_bytes))
         self._tell(now)
         self._announcer.progress(now.input_bytes, now.documents, now.tokens, now.seconds)
         if self._room.due:

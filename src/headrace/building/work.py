@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from headrace.building.job import ContentOptions, ShardJob, ShardOutcome
-from headrace.building.journal import Journal
+from headrace.building.journal import Journal, Shuffled
 from headrace.building.output import (
     DROPPED,
     OutputFolder,
@@ -123,7 +123,21 @@ class Work:
             remove_partial(self.shards)
             remove_shards(self.folder.path, {entry.path for entry in self.replaced.shards})  # not those set aside
         remove_shards(self.shards, keep)
-        remove_logs(self.shards, self.first_index, set(self.journal.kept))
+        shuffled = self.journal.shuffled
+        listed = set(self.journal.kept) | {outcome.key for outcome in (shuffled.read if shuffled else ())}
+        remove_logs(self.shards, self.first_index, listed)
+
+    def forget_logs(self) -> None:
+        """Remove the lists of what was not kept: all sources are read again."""
+        remove_logs(self.shards, self.first_index, ())
+
+    def begin_parts(self, shuffled: Shuffled) -> None:
+        """Write down what was read of documents that are shuffled; parts that were made of something else go."""
+        if not shuffled.is_like(self.journal.shuffled):
+            self.journal.finished.clear()
+        self.journal.shuffled = shuffled
+        self.journal.record()
+        self.remove_leftovers()
 
     def discard(self, keys: Sequence[Key]) -> None:
         """Do source shards again that were finished by an earlier run, but not as this one wants them."""

@@ -88,7 +88,14 @@ def build(
         int | None, typer.Option(min=1, help="Text tokens kept of a document; what is cut is counted.")
     ] = None,
     max_documents: Annotated[
-        int | None, typer.Option(min=1, help="Keep this many documents, the first in the order of the sources.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Keep this many documents, the first in the order of the sources, or at random with --sample-seed.",
+        ),
+    ] = None,
+    sample_seed: Annotated[
+        int | None, typer.Option(min=0, help="Put the documents of all sources in a random order.")
     ] = None,
     format: Annotated[  # noqa: A002  # the option's name
         Format, typer.Option(help="How files are read; auto judges each.")
@@ -169,6 +176,7 @@ def build(
             compression=compression,
             max_document_tokens=max_document_tokens,
             max_documents=max_documents,
+            sample_seed=sample_seed,
             on_bad_input=on_bad_input,
             max_bad=max_bad,
             keep_empty=keep_empty,

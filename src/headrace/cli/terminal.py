@@ -170,7 +170,8 @@ class ProgressDisplay:
 def print_report(report: BuildFinished) -> None:
     """The closing report of a build, on stdout."""
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
-    dropped = f"{dropped} (listed in {report.output}/.headrace/dropped)" if dropped else "none"
+    listed = f" (listed in {report.output}/.headrace/dropped)" if report.dropped.keys() - {"not sampled"} else ""
+    dropped = f"{dropped}{listed}" if dropped else "none"
     share = report.boundary_tokens / max(report.tokens, 1)
     # Of a run that found some of the work done, no rate can be told.
     rate = (

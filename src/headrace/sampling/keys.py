@@ -27,6 +27,8 @@ class Stream(IntEnum):
     """Round keys within one group of pieces; its epoch counts the groups of all epochs."""
     SIDES = 8
     """Key of the sides of a split; its epoch is always 0."""
+    BUILD = 9
+    """Philox key of the order of a build's documents; its epoch is always 0."""
 
 
 def key_words(seed: int, epoch: int, stream: Stream, count: int) -> NDArray[np.uint64]:

@@ -21,8 +21,8 @@ __all__ = [
     "label",
 ]
 
-Kind = Literal["jsonl", "array", "text", "parquet", "arrow", "given"]
-"""`given`: by a program, in place of a file."""
+Kind = Literal["jsonl", "array", "text", "parquet", "arrow", "given", "spilled"]
+"""`given`: by a program, in place of a file; `spilled`: by the build itself, which read them before."""
 Compression = Literal["gzip", "zstd", "bz2", "xz"]
 NamedKind = Literal["jsonl", "json", "text", "parquet", "arrow"]
 

@@ -19,7 +19,8 @@ from pathlib import Path
 import headrace
 
 with tempfile.TemporaryDirectory() as folder:
-    headrace.build(sys.argv[1], Path(folder) / "c", tokenizer=sys.argv[2], workers=1)
+    options = {"sample_seed": int(seed) for seed in sys.argv[3:]}
+    headrace.build(sys.argv[1], Path(folder) / "c", tokenizer=sys.argv[2], workers=1, **options)
 print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 """
 TEXT = b"It was the best of times, it was the worst of times, it was the age of wisdom; "
@@ -40,9 +41,16 @@ def many_documents(path: Path) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for the peak")
 @pytest.mark.parametrize(
-    ("tokenizer", "documents"), [("bytes", one_document), ("gpt2", one_document), ("gpt2", many_documents)]
+    ("tokenizer", "documents", "options"),
+    [
+        ("bytes", one_document, []),
+        ("gpt2", one_document, []),
+        ("gpt2", many_documents, []),
+        ("bytes", one_document, ["1"]),
+        ("gpt2", many_documents, ["1"]),
+    ],
 )
-def test_peak_memory(gpt2_folder, tmp_path, tokenizer, documents: Callable[[Path], int]):
+def test_peak_memory(gpt2_folder, tmp_path, tokenizer, documents: Callable[[Path], int], options):
     """At most 700 MB and 12 times the largest document are promised; what is plain text stays well below that."""
     largest = documents(tmp_path / "a.jsonl")
     peak = int(
@@ -54,6 +62,7 @@ def test_peak_memory(gpt2_folder, tmp_path, tokenizer, documents: Callable[[Path
                 PROGRAM,
                 tmp_path / "a.jsonl",
                 {"gpt2": gpt2_folder}.get(tokenizer, tokenizer),
+                *options,
             ],
             check=True,
             capture_output=True,

@@ -335,6 +335,21 @@ def test_ids(tmp_path):
     assert first == [number + 3 for _, number in sorted((key(0, 0, 0, number), number) for number in range(197))]
 
 
+def test_prompts_and_responses(tmp_path):
+    """Which tokens count in the loss goes with them."""
+    rows = [{"p": "ask" * (number % 3), "r": f"answer {number}", "id": number} for number in range(60)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = []
+    for seed in (None, 4):
+        output = tmp_path / str(seed)
+        headrace.build(tmp_path / "a.jsonl", output, prompt_field="p", response_field="r", sample_seed=seed)
+        with headrace.open(output, verify="full") as corpus:
+            bounds = [corpus.documents.bounds(number) for number in range(len(corpus.documents))]
+            found.append([(corpus[a:b].tolist(), corpus.loss_mask(a, b).tolist()) for a, b in bounds])
+    assert sorted(found[0]) == sorted(found[1])
+    assert found[0] != found[1]
+
+
 def test_faults_stop_it_as_ever(sources, tmp_path, write_jsonl):
     """Bad documents end it before anything is written, all of them told; without documents there is no corpus."""
     with pytest.raises(SourceError, match="2 bad documents"):

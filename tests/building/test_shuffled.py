@@ -301,6 +301,24 @@ def test_a_source_that_changed(tmp_path, write_jsonl):
 
 
 @pytest.mark.usefixtures("small")
+def test_begun_with_a_seed_and_built_without(sources, published, tmp_path):
+    """Nothing is left of what was begun: not a shard, and not a row of the journal."""
+    plain = {**OPTIONS, "sample_seed": None, "workers": 1}
+
+    def stop(event: Event) -> None:
+        if isinstance(event, ShardWritten):
+            raise StopError
+
+    with pytest.raises(StopError):
+        headrace.build(sources, tmp_path / "c", workers=1, on_event=stop, **OPTIONS)
+    headrace.build(sources, tmp_path / "c", overwrite=True, **plain)
+    headrace.build(sources, tmp_path / "plain", **plain)
+    assert published(tmp_path / "c") == published(tmp_path / "plain")
+    journals = [(tmp_path / name / ".headrace" / "journal.jsonl").read_bytes() for name in ("c", "plain")]
+    assert journals[0] == journals[1]
+
+
+@pytest.mark.usefixtures("small")
 def test_append_and_overwrite(sources, published, tmp_path, write_jsonl):
     """What is appended is in the order that it has alone; an overwrite gives the corpus that a build gives."""
     old = write_jsonl(tmp_path / "old.jsonl", [f"old {number}" for number in range(100)])

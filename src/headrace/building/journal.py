@@ -131,6 +131,8 @@ class Journal:
     def begin(self, plan: BuildPlan) -> None:
         """Write the plan and what is finished, in order of the source shards."""
         self.plan = plan
+        if plan.options.get("sample_seed") is None:  # what was begun there before may have had one
+            self.shuffled = None
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.record()
 

@@ -79,7 +79,7 @@ class ReadJob:
     def undo(self) -> None:
         """See `Job.undo`."""
         try:
-            for path in self.folder.glob(f"{self._stem.name}-*"):
+            for path in self.folder.glob(f"{self._stem.name}-*.run"):
                 path.unlink()
         except OSError as error:
             raise BuildError(f"{self.folder}: cannot be written: {error.strerror}") from error

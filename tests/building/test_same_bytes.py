@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.building import making as build_module
+from headrace.building import passes as build_module
 from headrace.events import ShardWritten
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.building import making
+from headrace.building import passes
 from headrace.building.engine import Listener, PoolEngine, SerialEngine
 from headrace.building.faults import FaultyInputError
 from headrace.building.job import ContentOptions
@@ -74,7 +74,7 @@ def test_it_counts_what_the_build_keeps(sources, tmp_path, monkeypatch, options)
 def test_it_stops_at_the_builds_faults(sources, tmp_path, monkeypatch, options):
     """A bad document ends it with the error of the build: the same words, the same places."""
     monkeypatch.setattr("headrace.building.build.CUT_BYTES", CUT)
-    monkeypatch.setattr(making, "with_more", lambda error, *_: error)  # of the build alone
+    monkeypatch.setattr(passes, "with_more", lambda error, *_: error)  # of the build alone
     with pytest.raises(FaultyInputError) as built:
         headrace.build(sources, tmp_path / "c", workers=1, **{"on_bad_input": "skip", **options})
     with pytest.raises(FaultyInputError) as found:

@@ -55,7 +55,8 @@ class Progress:
     """Work done since the start of the build, summed over workers."""
 
     input_bytes: int
-    """Bytes of input consumed, as they lie on disk."""
+    """Bytes of input consumed, as they lie on disk. Where documents are put in a random order, half of it is consumed when
+    they are read, and the other half when they are written; the counts below begin again then."""
     documents: int
     """Documents kept."""
     tokens: int
@@ -119,7 +120,7 @@ class BuildFinished:
     seconds: float = 0.0
     """Of this run."""
     resumed: int = 0
-    """Source shards that an earlier run of the same command had finished."""
+    """Source shards, or parts of a random order, that an earlier run of the same command had finished."""
     total_tokens: int = 0
     """Of the whole corpus; more than `tokens` where sources were appended."""
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import headrace
 from headrace.building import build as build_module
 from headrace.building import room, shuffle_jobs, spill
+from headrace.building.processes import Worker
 from headrace.errors import BuildError, OutputExistsError, SourceError
 from headrace.events import Event, Notice, Progress, ShardWritten
 from headrace.manifest import read_manifest
@@ -280,6 +281,27 @@ def test_it_goes_on(sources, published, tmp_path, workers):
     headrace.build(sources, tmp_path / "c", workers=workers, **OPTIONS)
     assert published(tmp_path / "c") == published(tmp_path / "whole")
     assert headrace.build(sources, tmp_path / "c", workers=workers, **OPTIONS).seconds == 0
+
+
+@pytest.mark.usefixtures("small")
+def test_a_worker_that_dies(sources, published, tmp_path, monkeypatch):
+    """While it reads, and while it writes: its job is begun once more, and the bytes are the same."""
+    headrace.build(sources, tmp_path / "whole", workers=1, **OPTIONS)
+    killed: list[str] = []
+    start = Worker.start
+
+    def start_and_kill(worker: Worker, job: Any) -> None:
+        start(worker, job)
+        if type(job).__name__ not in killed:
+            killed.append(type(job).__name__)
+            worker.process.kill()
+
+    monkeypatch.setattr(Worker, "start", start_and_kill)
+    told: list[Event] = []
+    headrace.build(sources, tmp_path / "c", workers=2, on_event=told.append, **OPTIONS)
+    assert killed == ["ReadJob", "PartJob"]
+    assert sum(isinstance(event, Notice) and event.kind == "retried" for event in told) == 2
+    assert published(tmp_path / "c") == published(tmp_path / "whole")
 
 
 @pytest.mark.usefixtures("small")

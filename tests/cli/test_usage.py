@@ -26,7 +26,8 @@ OPTIONS = {
             "--show-text",
             "--json",
             "--max-reported",
-            "--max-documents", "--sample-seed",
+            "--max-documents",
+            "--sample-seed",
             "--ids-field",
             "--vocab-size",
             "--id-field",
@@ -114,7 +115,7 @@ def test_version(headrace):
         ("build", "a.jsonl", "-o", "c", "--shard-tokens", "0"),
         ("build", "a.jsonl", "-o", "c", "--chunk-tokens", "-1"),
         ("build", "a.jsonl", "-o", "c", "--max-document-tokens", "0"),
-        ("build", "a.jsonl", "-o", "c", "--max-documents", "--sample-seed", "0"),
+        ("build", "a.jsonl", "-o", "c", "--max-documents", "0"),
         ("build", "a.jsonl", "-o", "c", "--max-bad", "1.5"),
         ("build", "a.jsonl", "-o", "c", "--on-bad-input", "ignore"),
         ("build", "a.jsonl", "-o", "c", "--format", "xml"),
@@ -195,11 +196,11 @@ def test_the_first_documents(headrace, tmp_path, write_lines):
     """`--max-documents` keeps so many, says what was not read, and is no failure where there are fewer."""
     source = write_lines(tmp_path / "a.jsonl", ["x", "y", "z"])
     other = write_lines(tmp_path / "b.jsonl", ["w"])
-    ran = headrace("build", source, other, "-o", tmp_path / "c", "--max-documents", "--sample-seed", 2)
+    ran = headrace("build", source, other, "-o", tmp_path / "c", "--max-documents", 2)
     assert ran.code == 0
     assert "documents        2 in, 2 kept" in ran.out
     assert "1 source files of 14 bytes were not read to their ends, 1 not at all" in ran.err
-    assert "not read" not in headrace("build", source, other, "-o", tmp_path / "d", "--max-documents", "--sample-seed", 9).err
+    assert "not read" not in headrace("build", source, other, "-o", tmp_path / "d", "--max-documents", 9).err
 
 
 def test_ids_in_place_of_texts(headrace, tmp_path):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Iterator, Mapping
+from copy import copy
 from itertools import count
 from typing import Any
 
@@ -14,7 +15,7 @@ from headrace.loading.batch import Batch
 from headrace.loading.document_rows import documents_reading, unserved_targets
 from headrace.loading.marks import BoundaryLoss, MarkOptions, Marks, both
 from headrace.loading.prefetch import prefetched
-from headrace.loading.rows import Rows, locate_rows
+from headrace.loading.rows import Rows, locate_rows, locate_samples
 from headrace.loading.source import (
     WindowSource,
     boundary_of,
@@ -94,11 +95,11 @@ class Loader:
         self.rank = rank
         self.world_size = world_size
         self.dtype = np.dtype(dtype)
-        self._corpus = corpus
+        self.corpus = corpus
         if pad_id is not None:
             pad_id = checked_int("pad_id", pad_id, least=0, below=min(1 << 8 * self.dtype.itemsize, POSITION_LIMIT))
         self._pad_id = boundary_of(corpus) if pad_id is None else pad_id
-        self._prefetch = checked_int("prefetch", prefetch, least=0)
+        self.prefetch = checked_int("prefetch", prefetch, least=0)
         self._step = 0
         self._tally = Tally()
         self._follow(plan)
@@ -122,6 +123,17 @@ class Loader:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _ahead=ReadAhead[Rows](), _tally=Tally())
+
+    def on_rank(self, rank: int, world_size: int) -> "Loader":
+        """Return a loader like this one, at the same step, for another part of every batch.
+
+        Raises:
+            PlanError: the rank and world size do not fit the plan.
+        """
+        other = copy(self)
+        other.rank, other.world_size = rank, world_size
+        other._follow(self.plan)  # noqa: SLF001  # a loader too
+        return other
 
     @property
     def step(self) -> int:
@@ -151,7 +163,7 @@ class Loader:
             PlanError: it is the state of another run; each field that differs is named, and where the corpus is another
                 one, the version of it that would fit, if its folder keeps that.
         """
-        index: Any = getattr(self._corpus, "path", None)
+        index: Any = getattr(self.corpus, "path", None)
         plan, step = plan_of_state(state, self.plan, self._identity, allow=allow, index=index)
         before, self._step = self._step, step
         try:
@@ -189,7 +201,7 @@ class Loader:
     def _coming(self) -> Iterator[Batch]:
         """Make the batches from the present step on."""
         steps = count(self._step) if self._steps is None else range(self._step, self._steps)
-        return prefetched(self._made, steps, self._prefetch) if self._prefetch else map(self._made, steps)
+        return prefetched(self._made, steps, self.prefetch) if self.prefetch else map(self._made, steps)
 
     def stats(self) -> LoaderStats:
         """Return what was served so far, and how long it was waited for."""
@@ -227,11 +239,32 @@ class Loader:
         row = (step - rows.first) * of + micro
         if rows is not self._ahead.warm:
             self._ahead.before(rows, row, self._after)
+        planned = None
+        if self._steps is not None:
+            planned = self.plan.loss_mask(step, self.rank * of + micro, self.world_size * of)
+        return self._read(rows, row, step, planned, out)
+
+    def samples(self, numbers: NDArray[np.int64]) -> Batch:
+        """Return the rows of any samples of the plan's order, in the order given, whatever the rank; the batch's step is -1.
+
+        For data sets that are asked for samples; a trainer's batches come from `batch`, which works out many together.
+
+        Args:
+            numbers: int64 `(S,)`, at least one; see `Plan.starts_of`.
+
+        Raises:
+            PlanError: the plan has no such sample.
+        """
+        rows = locate_samples(self.corpus, self.plan, numbers, self._options)
+        planned = None if self._steps is None else self.plan.loss_mask_of(numbers)
+        return self._read(rows, 0, -1, planned, None)
+
+    def _read(
+        self, rows: Rows, row: int, step: int, planned: NDArray[np.bool_] | None, out: NDArray[Any] | None
+    ) -> Batch:
         tokens = rows.gathered(rows.windows, row, self.dtype, self._pad_id, out)
         marks = _NO_MARKS if rows.marker is None else rows.marker.marks(row)
-        mask = marks.loss_mask
-        if self._steps is not None:
-            mask = both(mask, self.plan.loss_mask(step, self.rank * of + micro, self.world_size * of))
+        mask = marks.loss_mask if planned is None else both(marks.loss_mask, planned)
         if rows.stored is not None:
             stored = np.zeros((len(tokens), self.plan.window), np.bool_)  # inside, nothing is read after the last input
             stored[:, : tokens.shape[1] - 1] = rows.gathered(rows.stored, row, np.dtype(np.uint8), 0)[:, 1:]
@@ -260,7 +293,7 @@ class Loader:
             return self.plan.steps_of(tokens, epochs, steps=steps)
         if tokens.step != 1 or not 0 <= tokens.start < tokens.stop <= self.plan.token_count:
             raise PlanError(f"tokens: wanted a range without gaps in [0, {self.plan.token_count}), found {tokens}")
-        documents = documents_reading(ends_of(self._corpus), tokens, self.plan.read_length)
+        documents = documents_reading(ends_of(self.corpus), tokens, self.plan.read_length)
         if not documents:  # all of them lie beyond what a row holds
             return Places(np.empty(0, np.int64), np.empty(0, np.int64))
         return self.plan.documents_steps(documents, epochs, steps=steps)
@@ -272,16 +305,16 @@ class Loader:
         beyond the first `read_length` tokens of each, for which every length is looked at. 0 for random windows.
         """
         if self.plan.order == "documents":
-            return unserved_targets(ends_of(self._corpus), self.plan.read_length)
+            return unserved_targets(ends_of(self.corpus), self.plan.read_length)
         return 0 if self.plan.order == "random" else self.plan.tail_tokens + self.plan.lost_targets
 
     @property
     def _identity(self) -> dict[str, object]:
-        return {**corpus_identity(self._corpus), "boundary_loss": self._options.boundary_loss}
+        return {**corpus_identity(self.corpus), "boundary_loss": self._options.boundary_loss}
 
     def _located(self, step: int, of: int) -> Rows:
         return locate_rows(
-            self._corpus, self.plan, step, of, rank=self.rank, world_size=self.world_size, options=self._options
+            self.corpus, self.plan, step, of, rank=self.rank, world_size=self.world_size, options=self._options
         )
 
     def _after(self, rows: Rows) -> Rows | None:

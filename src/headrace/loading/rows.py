@@ -12,7 +12,7 @@ from headrace.loading.source import MaskSource, WindowBlock, WindowSource, ends_
 from headrace.sampling import Plan
 from headrace.sampling.checks import checked_int, nearest_divisors
 
-__all__ = ["BLOCK_STARTS", "BLOCK_STEPS", "Rows", "locate_rows"]
+__all__ = ["BLOCK_STARTS", "BLOCK_STEPS", "Rows", "locate_rows", "locate_samples"]
 
 BLOCK_STEPS = 1_024
 """Steps whose starts are worked out together."""
@@ -92,6 +92,29 @@ def locate_rows(
     stop = min(first + count, alike.stop)
     numbers = plan.documents_many if plan.order == "documents" else plan.starts_many
     found = numbers(first, stop - first, rank, world_size).reshape(-1, rows // of)
+    return _rows_at(corpus, plan, found, options, first=first, stop=stop, of=of)
+
+
+def locate_samples(corpus: WindowSource, plan: Plan, samples: NDArray[np.int64], options: MarkOptions) -> Rows:
+    """Work out where any samples of the plan's order lie, int64 `(S,)`, as the one step 0 of a block.
+
+    Raises:
+        PlanError: the plan has no such sample.
+    """
+    return _rows_at(corpus, plan, plan.starts_of(samples)[np.newaxis], options, first=0, stop=1, of=1)
+
+
+def _rows_at(
+    corpus: WindowSource,
+    plan: Plan,
+    found: NDArray[np.int64],
+    options: MarkOptions,
+    *,
+    first: int,
+    stop: int,
+    of: int,
+) -> Rows:
+    """Locate rows, `(steps * of, rows)`, that begin at `found`, or hold these documents."""
     documents = marker = None
     starts, length = found, plan.read_length
     if plan.order == "documents":
@@ -110,7 +133,7 @@ def locate_rows(
     places = starts if documents is None else documents.places
     windows, masked = corpus.windows(places, length), isinstance(corpus, MaskSource) and corpus.has_loss_mask
     stored = cast("MaskSource", corpus).loss_mask_windows(places, length) if masked else None
-    shape = rows // of, length
+    shape = found.shape[1], length
     return Rows(
         first, stop, of, shape, starts, windows, stored, marker, documents, numbers=range(first * of, stop * of)
     )

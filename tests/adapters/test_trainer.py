@@ -15,6 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from headrace.adapters.huggingface import STATE_NAME, HeadraceTrainerMixin
 from headrace.errors import PlanError, TokenIdError
 
+pytestmark = pytest.mark.extended
 STEPS = 6
 PLAN = {"plan_targets": "inside"}
 
@@ -98,7 +99,6 @@ def test_what_does_not_fit_is_refused(make_loader, tmp_path):
         trainer_of(make_loader(**PLAN), tmp_path, ids=256).train()
 
 
-@pytest.mark.extended
 def test_accumulated_parts_and_workers_may_change(make_loader, tmp_path):
     """A run that is resumed with other parts, and workers, takes the same rows a step; its losses are those of the run."""
     straight = trainer_of(make_loader(**PLAN), tmp_path / "run")
@@ -116,7 +116,6 @@ def test_accumulated_parts_and_workers_may_change(make_loader, tmp_path):
     assert set(other.losses) == set(straight.losses)
 
 
-@pytest.mark.extended
 def test_another_plan_is_refused(make_loader, tmp_path):
     """The state beside a checkpoint is of its plan and corpus: another seed is refused by name, not resumed."""
     trainer_of(make_loader(**PLAN), tmp_path, max_steps=2).train()
@@ -129,7 +128,6 @@ def test_another_plan_is_refused(make_loader, tmp_path):
     assert_steps(without, make_loader(**PLAN), range(2, STEPS), 2)
 
 
-@pytest.mark.extended
 @pytest.mark.parametrize("order", ["random", "documents"])
 def test_masks_become_labels(make_loader, tmp_path, order):
     """Predictions that do not count have the label -100 one place further on, as the model shifts; positions are handed on."""
@@ -181,7 +179,6 @@ def run_ranks(folder, output, resume="") -> list:
     return [pickle.loads(output.with_name(f"{output.name}-{rank}").read_bytes()) for rank in range(2)]  # noqa: S301  # our own
 
 
-@pytest.mark.extended
 def test_two_processes_share_the_batches(make_loader, folder, tmp_path):
     """Of two gloo processes each takes its part of every step, neither sharded once more nor repeated, and so on resuming."""
     loader = make_loader(**PLAN)

@@ -34,11 +34,37 @@ def test_a_plan_needs_no_storage():
 
 
 @pytest.mark.parametrize(
-    "module", ["headrace.errors", "headrace.events", "headrace.manifest", "headrace.building", "headrace.cli"]
+    "module",
+    [
+        "headrace.errors",
+        "headrace.events",
+        "headrace.manifest",
+        "headrace.building",
+        "headrace.cli",
+        "headrace.adapters",
+    ],
 )
 def test_light_modules(module):
     """Values, errors and packages load nothing of weight."""
     assert loaded_by(f"import {module}") <= {"numpy"}
+
+
+def test_torch_alone_is_loaded_for_torch():
+    """`headrace.torch` loads torch, and neither another framework nor a reader of files."""
+    assert {"torch"} <= loaded_by("import headrace.torch") <= {"torch", "numpy", "multiprocessing"}
+
+
+@pytest.mark.parametrize(
+    ("module", "framework"),
+    [("torch", "torch"), ("adapters.huggingface", "transformers"), ("adapters.jax", "jax")],
+)
+def test_a_framework_that_is_not_there(module, framework):
+    """Without its framework an adapter says which extra to install."""
+    code = f"import sys; sys.modules['{framework}'] = None\ntry: import headrace.{module}\n"
+    code += "except ImportError as error: print(type(error).__name__, error)"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert f"pip install 'headrace[{framework}]'" in done.stdout
+    assert done.stdout.startswith("MissingExtraError")
 
 
 def test_help_loads_no_engine():

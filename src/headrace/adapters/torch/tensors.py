@@ -54,18 +54,17 @@ def as_tensors(batch: Batch, ignore_index: int | None = None) -> dict[str, Tenso
         the batch has them.
     """
     inputs = _ids(batch.input_ids)
-    ids = {"input_ids": inputs}
-    if batch.targets is not None:
-        ids["targets"] = _ids(batch.targets)
-    if batch.labels is not None:
-        ids["labels"] = inputs
-    return with_marks(ids, marks_of(batch), ignore_index)
+    if batch.targets is None:
+        ids = {"input_ids": inputs, "labels": inputs}
+    else:
+        ids = {"input_ids": inputs, "targets": _ids(batch.targets)}
+    marks = marks_of(batch)
+    return with_marks(ids, marks, ignore_index) if marks else ids
 
 
 def marks_of(batch: Batch) -> dict[str, Tensor]:
     """Return what a batch says of its tokens."""
-    marks = {name: getattr(batch, name) for name in _MARKS}
-    return {name: torch.from_numpy(values) for name, values in marks.items() if values is not None}
+    return {name: torch.from_numpy(values) for name in _MARKS if (values := getattr(batch, name)) is not None}
 
 
 def with_marks(ids: dict[str, Tensor], marks: dict[str, Tensor], ignore_index: int | None) -> dict[str, Tensor]:
@@ -83,7 +82,7 @@ def with_marks(ids: dict[str, Tensor], marks: dict[str, Tensor], ignore_index: i
 
 
 def _ids(ids: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(ids.astype(np.int64, copy=False))
+    return torch.from_numpy(ids if ids.dtype == np.int64 else ids.astype(np.int64))
 
 
 def _refuse(batch: Sequence[WholeBatch], *, collate_fn_map: object = None) -> WholeBatch:  # noqa: ARG001  # torch's form

@@ -130,7 +130,8 @@ def test_moving_while_iterating():
 def test_a_program_ends(end):
     """With an iterator still there, and its thread at work."""
     code = (
-        "import numpy as np, sys\n"
+        "import numpy as np, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # shells let what runs in the background ignore it
         "from headrace.loading import Loader\n"
         "from headrace.sampling import Plan\n"
         "from headrace.testing.memory import MemoryCorpus\n"

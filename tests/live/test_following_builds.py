@@ -132,7 +132,7 @@ def test_to_the_end(tmp_path, inputs, line, workers, compression):
         follower.wait_for(is_finished, process)
         assert process.wait() == 0
     follower.check_end()
-    assert len(follower.seen) > 5
+    assert len(follower.seen) > 2
     assert len(follower.corpus.entries) > 10
     follower.corpus.close()
     assert len(os.listdir("/proc/self/fd")) <= before + 2  # noqa: PTH208

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.sampling.document_keys import document_keys
 from headrace.sources import DocumentBatch
 from headrace.storage.atomic import naming_file
 
@@ -78,6 +77,8 @@ class Spill:
         Raises:
             OSError: naming the run that cannot be written.
         """
+        from headrace.sampling.document_keys import document_keys  # noqa: PLC0415  # numpy's generators: few builds need them
+
         keys = document_keys(self._seed, *self._place, self._documents, len(batch.texts))
         self._documents += len(keys)
         self.cost += cost_of(batch)

@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,9 @@ def test_the_readme_s_commands_parse(line):
 
 
 def test_every_public_name_of_the_readme_exists():
-    """`headrace.X` in the README is an attribute of the package."""
+    """`headrace.X` in the README is an attribute of the package, or a module in it."""
     import headrace
 
-    names = set(re.findall(r"headrace\.([A-Za-z_]+)", README)) - {"building"}
+    names = set(re.findall(r"headrace\.([A-Za-z_]+)", README))
     assert {"open", "build", "Plan"} <= names
-    assert [name for name in names if not hasattr(headrace, name)] == []
+    assert [name for name in names if not hasattr(headrace, name) and find_spec(f"headrace.{name}") is None] == []

@@ -2,9 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = ["prefetched"]
 
@@ -18,6 +20,8 @@ def prefetched(make: Callable[[Step], Made], steps: Iterable[Step], depth: int) 
     The thread ends when the iterator does: at its end, when it is closed or collected, and when `make` or whoever
     consumes it raises. An exception of `make` is raised where its result would have come.
     """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  # most loaders have no thread
+
     left = iter(steps)
     waiting: deque[Future[Made]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="headrace-prefetch") as thread:

@@ -6,7 +6,6 @@ them as one. It is made once, 8 bytes a document, in the user's cache folder, an
 
 import os
 import struct
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
@@ -74,6 +73,8 @@ def _named(
 
 def _unnamed(count: int, header: bytes, pieces: Callable[[], Iterable[NDArray[np.int64]]]) -> NDArray[np.int64]:
     """Keep the ends in a file that goes with the process."""
+    import tempfile  # noqa: PLC0415  # of what it loads, opening a corpus needs nothing
+
     with tempfile.TemporaryFile() as file:
         _write(file, header, pieces)
         file.flush()

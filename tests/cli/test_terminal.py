@@ -166,11 +166,11 @@ def test_progress_off_a_terminal(sources, run_process, tmp_path):
 
 def test_lines_of_progress(headrace, sources, tmp_path, monkeypatch):
     """A long build tells, every few seconds, its share, documents, tokens, rate and the time that is left."""
-    from headrace.building import intake
+    from headrace.building import tally
     from headrace.cli import terminal
 
     monkeypatch.setattr(terminal, "_LINE_SECONDS", 0)
-    monkeypatch.setattr(intake, "REPORT_SECONDS", 0)
+    monkeypatch.setattr(tally, "REPORT_SECONDS", 0)
     ran = headrace("build", sources, "-o", tmp_path / "c", "--workers", 1)
     lines = ran.err.splitlines()[1:]
     assert len(lines) >= 5

@@ -1,6 +1,5 @@
 """Reading a source shard for a build: what is counted, listed, hashed and told of while its documents go by."""
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +14,7 @@ from headrace.building.output import drop_log
 from headrace.building.place import place_after, place_of, start_of
 from headrace.building.rolling import require_folder
 from headrace.building.source_hashes import SourceHashes, check_promise
-from headrace.building.tally import Tally
+from headrace.building.tally import Reports, Tally
 from headrace.building.wanted import not_enough_memory, refuse_faults, wanted_batches
 from headrace.manifest import SourceEntry
 from headrace.sources import DocumentBatch, SourceFile
@@ -24,10 +23,7 @@ from headrace.sources.given import framed
 if TYPE_CHECKING:
     from headrace.building.job import Hooks, ShardJob
 
-__all__ = ["REPORT_SECONDS", "Intake"]
-
-REPORT_SECONDS = 0.1
-"""Between two reports of a job."""
+__all__ = ["Intake"]
 
 
 class Intake:
@@ -71,7 +67,7 @@ class Intake:
             SourceError: input that cannot be read, or bad documents as `on_bad_input` and `max_bad` say.
         """
         job, hooks = self.job, self._hooks
-        told = time.monotonic()
+        reports = Reports(self.tally, hooks.report)
         hooks.at(start_of(job.shard))
         batches = self._read()
         for batch in batches:
@@ -84,9 +80,7 @@ class Intake:
             yield batch
             if place := place_after(batch, job.shard):
                 hooks.at(place)
-            if time.monotonic() - told >= REPORT_SECONDS:
-                hooks.report(self.tally)
-                told = time.monotonic()
+            reports.tell()
         hooks.report(self.tally)
 
     def finish(self) -> None:

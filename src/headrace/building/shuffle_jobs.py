@@ -1,11 +1,10 @@
 """The jobs of a build that puts its documents in a random order: read a source shard; write a part of the order."""
 
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.building.cutting import JobCuts
-from headrace.building.intake import REPORT_SECONDS, Intake
+from headrace.building.intake import Intake
 from headrace.building.job import ContentOptions, Hooks, ShardJob, ShardOutcome, outcome_of
 from headrace.building.lane import Lane
 from headrace.building.outflow import LARGE_BATCH, Outflow
@@ -14,7 +13,7 @@ from headrace.building.place import Place
 from headrace.building.rolling import require_folder
 from headrace.building.spill import Spill
 from headrace.building.spilled import KEYS, Spilled, read_documents
-from headrace.building.tally import Tally
+from headrace.building.tally import Reports, Tally
 from headrace.building.text_hashes import text_hashes
 from headrace.building.wanted import not_enough_memory
 from headrace.errors import BuildError
@@ -138,7 +137,7 @@ class PartJob:
         lane = Lane(own_thread=self.own_thread)
         cuts = JobCuts(self.shard.key, hooks.opened)
         outflow = Outflow(self.options, tokenizer, self.output, labels, lane=lane, name=cuts.name, opened=cuts.opened)
-        told = time.monotonic()
+        reports = Reports(tally, hooks.report)
         with outflow, lane:
             for batch in documents.batches(first, ids=self.options.id_field is not None):
                 require_folder(self.output)
@@ -150,9 +149,7 @@ class PartJob:
                 encoded = outflow.add(batch)
                 tally.tokens += len(encoded.tokens)
                 tally.cut_tokens += encoded.cut_tokens
-                if time.monotonic() - told >= REPORT_SECONDS:
-                    hooks.report(tally)
-                    told = time.monotonic()
+                reports.tell()
             hooks.report(tally)
             lane.drain()
             entries, extents = outflow.finish(self.source + first)

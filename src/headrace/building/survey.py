@@ -4,7 +4,6 @@ Each source shard is read as the build will read it, by the same processes, and 
 pass is made for is left to collectors, which see every batch; what they write lies in a folder that goes with the build.
 """
 
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,11 +12,10 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from headrace.building.drop_log import MOST_KEPT, faults_in
-from headrace.building.intake import REPORT_SECONDS
 from headrace.building.job import ContentOptions, Hooks
 from headrace.building.place import place_after, start_of
 from headrace.building.rolling import require_folder
-from headrace.building.tally import Tally
+from headrace.building.tally import Reports, Tally
 from headrace.building.wanted import not_enough_memory, refuse_faults, wanted_batches
 from headrace.in_progress import Key
 from headrace.sources import DocumentBatch, Drop, SourceShard
@@ -94,7 +92,7 @@ class SurveyJob:
 
     def _read(self, tally: Tally, collectors: list[Collector], hooks: Hooks) -> None:
         first: list[Drop] = []
-        told = time.monotonic()
+        reports = Reports(tally, hooks.report)
         hooks.at(start_of(self.shard))
         batches = wanted_batches(self.shard, self.options)
         for batch in batches:
@@ -106,7 +104,5 @@ class SurveyJob:
                 collector.add(batch)
             if place := place_after(batch, self.shard):
                 hooks.at(place)
-            if time.monotonic() - told >= REPORT_SECONDS:
-                hooks.report(tally)
-                told = time.monotonic()
+            reports.tell()
         hooks.report(tally)

@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,10 @@ from headrace.in_progress import Key
 from headrace.sources import DocumentBatch
 from headrace.sources.field import Field
 
-__all__ = ["Counts", "Sums", "Tally"]
+__all__ = ["REPORT_SECONDS", "Counts", "Reports", "Sums", "Tally"]
+
+REPORT_SECONDS = 0.1
+"""Between two reports of a job."""
 
 Counts = tuple[int, int, int, int]
 """Input bytes, documents, tokens and text bytes of one job so far."""
@@ -56,6 +60,26 @@ class Tally:
         for drop in batch.drops:
             self.drops_by_label.setdefault(drop.path, Counter())[drop.reason] += 1
         self.faults += len(faults_in(batch.drops))
+
+
+class Reports:
+    """Tells of a job's running counts, from time to time.
+
+    Args:
+        tally: the counts.
+        report: receives them.
+    """
+
+    def __init__(self, tally: Tally, report: Callable[[Tally], None]) -> None:
+        self._tally = tally
+        self._report = report
+        self._told = time.monotonic()
+
+    def tell(self) -> None:
+        """Tell of them, unless that was done a moment ago."""
+        if time.monotonic() - self._told >= REPORT_SECONDS:
+            self._report(self._tally)
+            self._told = time.monotonic()
 
 
 class Sums:

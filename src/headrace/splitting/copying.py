@@ -1,7 +1,6 @@
 """One shard of a corpus -> one shard of each part that has documents of it: the unit of work of a split."""
 
 import re
-import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -11,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.building.encode import EncodedBatch
-from headrace.building.intake import REPORT_SECONDS
 from headrace.building.job import Hooks
 from headrace.building.place import Place
 from headrace.building.rolling import Origins, RollingShards, flush_chunks
-from headrace.building.tally import Tally
+from headrace.building.tally import Reports, Tally
 from headrace.corpus import MmapTokenStore
 from headrace.errors import BuildError
 from headrace.manifest import By, ShardEntry, dtype_name_for
@@ -100,7 +98,7 @@ class SplitJob:
         writers = [None if folder is None else _Writer(self, folder, compression) for folder in self.folders]
         sides = Sides(self.seed, self.fractions)
         tally = Tally()
-        told = time.monotonic()
+        reports = Reports(tally, hooks.report)
         hooks.at(Place((Path(entry.path).name,)))
         try:
             with MmapTokenStore([entry], io="pread") as source:
@@ -112,9 +110,7 @@ class SplitJob:
                     tally.input_bytes += piece.tokens.nbytes
                     tally.documents += len(piece.ends)
                     tally.tokens += len(piece.tokens)
-                    if time.monotonic() - told >= REPORT_SECONDS:
-                        hooks.report(tally)
-                        told = time.monotonic()
+                    reports.tell()
             hooks.report(tally)
             copied = tuple(None if writer is None else writer.finish() for writer in writers)
         except BaseException:

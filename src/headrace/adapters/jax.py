@@ -1,10 +1,11 @@
 """Global batches as arrays of JAX, each process giving the rows of its own devices."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from headrace.adapters.part import DataParallel
 from headrace.errors import PlanError, TokenIdError
 from headrace.loading import Batch, Loader
 from headrace.sampling.checks import checked_int
@@ -20,13 +21,6 @@ except ModuleNotFoundError as error:
 __all__ = ["DataParallel", "JaxBatches", "as_arrays", "data_parallel"]
 
 _NAMES = ("input_ids", "targets", "labels", "loss_mask", "document_ids", "position_ids")
-
-
-class DataParallel(NamedTuple):
-    """Arguments of a `Loader`: `Loader(corpus, plan, rank=ranks.rank, world_size=ranks.world_size)`."""
-
-    rank: int
-    world_size: int
 
 
 def data_parallel(mesh: Mesh, axes: str | tuple[str, ...] = "data") -> DataParallel:

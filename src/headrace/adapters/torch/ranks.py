@@ -3,11 +3,11 @@
 import logging
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch.distributed
 from torch.distributed.device_mesh import DeviceMesh
 
+from headrace.adapters.part import DataParallel
 from headrace.errors import PlanError
 from headrace.sampling.checks import checked_int
 
@@ -17,13 +17,6 @@ DATA_DIMS = ("data", "dp", "ddp", "fsdp", "hsdp", "dp_replicate", "dp_shard", "r
 """Names of mesh dimensions along which processes get different rows, unless the caller says which do."""
 
 _log = logging.getLogger(__name__)
-
-
-class DataParallel(NamedTuple):
-    """Arguments of a `Loader`: `Loader(corpus, plan, rank=ranks.rank, world_size=ranks.world_size)`."""
-
-    rank: int
-    world_size: int
 
 
 def data_parallel(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, Sampler
 
+from headrace.adapters.torch.numbered import load_number, state_at
 from headrace.adapters.torch.tensors import Row, Rows, as_tensors
 from headrace.errors import OutOfRangeError, PlanError
 from headrace.loading import Loader
@@ -116,9 +117,7 @@ class StepSampler(Sampler[list[int]]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what comes next, and of what."""
-        step, micro = divmod(self._next, self.of)
-        self.loader.step = step
-        return {"batch": self._next, "micro": micro, "of": self.of, "loader": self.loader.state_dict()}
+        return state_at(self.loader, self._next, self.of)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where the state was taken.
@@ -126,7 +125,4 @@ class StepSampler(Sampler[list[int]]):
         Raises:
             PlanError: it is of another run; see `Loader.load_state_dict`.
         """
-        if state["of"] != self.of:
-            raise PlanError(f"of: the state has {state['of']} batches a step, this sampler {self.of}")
-        self.loader.load_state_dict(state["loader"])
-        self._begin = self._next = checked_int("batch", state["batch"], least=0)
+        self._begin = self._next = load_number(state, self.loader, self.of, "sampler")

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
+from headrace.adapters.torch.numbered import load_number, state_at
 from headrace.adapters.torch.place import Place
 from headrace.adapters.torch.tensors import WholeBatch, as_tensors
 from headrace.errors import PlanError
@@ -108,10 +109,7 @@ class BatchStreamIterator(Iterator[WholeBatch]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what comes next, and of what."""
-        loader = self._stream.loader
-        step, micro = divmod(self._next, self._stream.of)
-        loader.step = min(step, loader.plan.step_limit)
-        return {"batch": self._next, "micro": micro, "of": self._stream.of, "loader": loader.state_dict()}
+        return state_at(self._stream.loader, self._next, self._stream.of)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where the state was taken.
@@ -119,9 +117,5 @@ class BatchStreamIterator(Iterator[WholeBatch]):
         Raises:
             PlanError: it is of another run; see `Loader.load_state_dict`.
         """
-        stream = self._stream
-        if state["of"] != stream.of:
-            raise PlanError(f"of: the state has {state['of']} batches a step, this stream {stream.of}")
-        stream.loader.load_state_dict(state["loader"])
-        self._next = checked_int("batch", state["batch"], least=0)
+        self._next = load_number(state, self._stream.loader, self._stream.of, "stream")
         self._coming = None

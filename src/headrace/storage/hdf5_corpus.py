@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,7 @@ __all__ = [
     "load_table",
     "make_files",
     "make_line",
-    "make_mask_files",
-    "mask_reader",
+    "make_mask_line",
     "open_line",
     "open_mask_line",
     "sidecar_name",
@@ -134,7 +134,7 @@ def open_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> tuple
 def open_mask_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> TokenLine:
     """The loss mask of a corpus that has one, as a line of uint8, a value a token; errors as of `open_line`."""
     located, table = _located_table(index, manifest, mask=True)
-    return TokenLine(make_mask_files(table, located, io=io, verify=verify))
+    return make_mask_line(table, located, io=io, verify=verify)
 
 
 def _located_table(index: Path, manifest: Manifest, *, mask: bool) -> tuple[Sequence[ShardEntry], ExtentTable]:
@@ -179,57 +179,36 @@ def make_files(
     verify: bool,
     held: Mapping[int, HeldFile] = MappingProxyType({}),
     readers: Mapping[int, RangeReader] = MappingProxyType({}),
+    mask: bool = False,
 ) -> ShardFiles:
-    """The files of shards whose extents are known; `entries` with absolute paths. See `ShardFiles`."""
+    """The files of shards whose extents are known; `entries` with absolute paths. See `ShardFiles`.
+
+    With `mask` they are read for the loss mask, of uint8; `table` says where that lies.
+    """
     return ShardFiles(
         table,
         [entry.path for entry in entries],
-        [entry.sha256 for entry in entries],
+        [entry.loss_mask_sha256 if mask else entry.sha256 for entry in entries],
         dtype,
         io=io,
         verify=verify,
-        fallback=library_reader,
+        fallback=partial(library_reader, mask=mask),
         held=held,
         readers=readers,
     )
 
 
-def make_mask_files(
-    table: ExtentTable,
-    entries: Sequence[ShardEntry],
-    *,
-    io: Io,
-    verify: bool,
-    held: Mapping[int, HeldFile] = MappingProxyType({}),
-    readers: Mapping[int, RangeReader] = MappingProxyType({}),
-) -> ShardFiles:
-    """The same files, read for the loss mask, a uint8 a token; `table` says where that lies."""
-    return ShardFiles(
-        table,
-        [entry.path for entry in entries],
-        [entry.loss_mask_sha256 for entry in entries],
-        np.dtype(np.uint8),
-        io=io,
-        verify=verify,
-        fallback=mask_reader,
-        held=held,
-        readers=readers,
-    )
+def make_mask_line(table: ExtentTable, entries: Sequence[ShardEntry], *, io: Io, verify: bool) -> TokenLine:
+    """The line of the loss mask, as `make_line` that of the tokens."""
+    return TokenLine(make_files(table, entries, np.dtype(np.uint8), io=io, verify=verify, mask=True))
 
 
-def library_reader(path: Path) -> RangeReader:
-    """Reads the tokens of a shard that are not flat on disk, through h5py."""
-    from headrace.storage.hdf5_reader import LibraryReader  # noqa: PLC0415  # imports h5py
-
-    return LibraryReader(path)
-
-
-def mask_reader(path: Path) -> RangeReader:
-    """Reads the loss mask of a shard that is not flat on disk, through h5py."""
+def library_reader(path: Path, *, mask: bool = False) -> RangeReader:
+    """Reads the tokens of a shard that are not flat on disk, or its loss mask, through h5py."""
     from headrace.storage.hdf5_layout import LOSS_MASK  # noqa: PLC0415  # imports h5py
     from headrace.storage.hdf5_reader import LibraryReader  # noqa: PLC0415  # likewise
 
-    return LibraryReader(path, dataset_name=LOSS_MASK)
+    return LibraryReader(path, dataset_name=LOSS_MASK) if mask else LibraryReader(path)
 
 
 def load_table(path: Path, fingerprint: str) -> ExtentTable | None:

@@ -20,8 +20,6 @@ from headrace.storage.hdf5_corpus import (
     extents_of,
     library_reader,
     make_files,
-    make_mask_files,
-    mask_reader,
     open_line,
     open_mask_line,
 )
@@ -226,7 +224,7 @@ class LiveLineMaker:
             if sum(part.mark is not None for part in self._parts.values()) < _MOST_HELD:
                 part = replace(part, held=HeldShard(path))
                 if layout.token_count and not len(layout.first):
-                    readers = [library_reader(path), mask_reader(path) if layout.loss_mask else None]
+                    readers = [library_reader(path), library_reader(path, mask=True) if layout.loss_mask else None]
                     for reader in readers:
                         if reader is not None:
                             reader.read(0, 1)  # it opens the file, while that has its name
@@ -276,7 +274,9 @@ class LiveLineMaker:
             readers = _readers([*(part.reader for part in parts), growing and growing.tokens])
             files = make_files(table, entries, dtype, **how, readers=readers)
             readers = _readers([*(part.mask_reader for part in parts), growing and growing.loss_mask])
-            mask_files = None if masks is None else make_mask_files(masks, entries, **how, readers=readers)
+            mask_files = None
+            if masks is not None:
+                mask_files = make_files(masks, entries, np.dtype(np.uint8), **how, readers=readers, mask=True)
         manifest = _manifest(building, self._base and self._base[0], entries)
         mask = None if mask_files is None else TokenLine(mask_files, masks)
         live = LiveLine(TokenLine(files, table), manifest, documents, mask)

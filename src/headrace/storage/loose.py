@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.manifest import MAX_UINT16_VOCAB, Fingerprint, Manifest, ShardEntry
 from headrace.storage.extents import ExtentTable
-from headrace.storage.hdf5_corpus import extents_of, make_line, make_mask_files
+from headrace.storage.hdf5_corpus import extents_of, make_line, make_mask_line
 from headrace.storage.token_line import Io, TokenLine
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def mask_opener(
     table = ExtentTable.build_masks([extents_of(layout) for layout in layouts])
     if table is None:
         return None
-    return lambda: TokenLine(make_mask_files(table, entries, io=io, verify=verify))
+    return lambda: make_mask_line(table, entries, io=io, verify=verify)
 
 
 def made_up_manifest(layouts: Sequence["ShardLayout"], entries: tuple[ShardEntry, ...]) -> Manifest:

@@ -30,8 +30,8 @@ def sample_texts(shards: Sequence[SourceShard], text_field: str | Field) -> Iter
     """Up to 256 KiB of text, spread over the sources, for the check of the tokenizer.
 
     What is bad or damaged is passed over: the build itself reports it. Of a source that begins with a longer line, that
-    line is given as it lies there, for any text will do. Where the documents are ids, there is nothing to check, nor where they are conversations, which the reference
-    itself encodes.
+    line is given as it lies there, for any text will do. Where the documents are ids, there is nothing to check, nor where
+    they are conversations, which the reference itself encodes.
     """
     field = as_field(text_field)
     if field.ids is not None or field.chat is not None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import BuildError
-from headrace.sources.chat import ChatTemplate
 from headrace.sources.field import Field, Ids
 from headrace.tokenizers.base import BatchTokenizer, TextEncoder
 from headrace.tokenizers.chat_template import chat_template
@@ -55,7 +54,6 @@ class DocumentForm:
                 "a document of two texts has a prompt (--prompt-field) and a response (--response-field); give both, and "
                 "no --ids-field"
             )
-
         if self.chat_field is None and (self.chat_template is not None or self.chat_date is not None):
             raise BuildError("a --chat-template, or a --chat-date, is of conversations: give their --chat-field")
         if self.chat_field is not None and (pair or self.ids_field is not None):
@@ -68,13 +66,19 @@ class DocumentForm:
     @property
     def field(self) -> Field:
         """What is read of each row, as far as that is known before the tokenizer is."""
-        if self.chat_field is not None:
-            return Field(self.chat_field, id_name=self.id_field, chat=ChatTemplate())
-        if self.prompt_field is not None:
-            return Field(self.prompt_field, id_name=self.id_field, response=self.response_field)
-        if self.ids_field is not None:
-            return Field(self.ids_field, Ids(), self.id_field)
-        return Field(self.text_field, id_name=self.id_field)
+        return Field.of(**self._names)
+
+    @property
+    def _names(self) -> dict[str, Any]:
+        """Of fields, as `Field.of` and `ContentOptions` take them."""
+        return {
+            "text_field": self.text_field,
+            "ids_field": self.ids_field,
+            "id_field": self.id_field,
+            "prompt_field": self.prompt_field,
+            "response_field": self.response_field,
+            "chat_field": self.chat_field,
+        }
 
     @property
     def encodes(self) -> bool:
@@ -109,13 +113,8 @@ class DocumentForm:
             bos: id that begins each, if one does.
         """
         return {
-            "text_field": self.text_field,
-            "ids_field": self.ids_field,
+            **self._names,
             "ids": None if self.ids_field is None else Ids(tokenizer.vocab_size, boundary, bos),
-            "id_field": self.id_field,
-            "prompt_field": self.prompt_field,
-            "response_field": self.response_field,
-            "chat_field": self.chat_field,
             "chat": tokenizer.template if isinstance(tokenizer, Conversations) else None,
         }
 

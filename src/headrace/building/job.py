@@ -73,13 +73,16 @@ class ContentOptions:
     @property
     def field(self) -> Field:
         """What is read of each row."""
-        if self.chat_field is not None:
-            return Field(self.chat_field, id_name=self.id_field, chat=self.chat or ChatTemplate())
-        if self.prompt_field is not None:
-            return Field(self.prompt_field, id_name=self.id_field, response=self.response_field)
-        if self.ids_field is None:
-            return Field(self.text_field, id_name=self.id_field)
-        return Field(self.ids_field, self.ids or Ids(), self.id_field)
+        return Field.of(
+            text_field=self.text_field,
+            ids_field=self.ids_field,
+            id_field=self.id_field,
+            prompt_field=self.prompt_field,
+            response_field=self.response_field,
+            chat_field=self.chat_field,
+            ids=self.ids,
+            chat=self.chat,
+        )
 
     @property
     def loss_mask(self) -> bool:

@@ -108,6 +108,28 @@ class Field:
             if name is not None:
                 split_field(name)
 
+    @classmethod
+    def of(
+        cls,
+        *,
+        text_field: str,
+        ids_field: str | None,
+        id_field: str | None,
+        prompt_field: str | None,
+        response_field: str | None,
+        chat_field: str | None,
+        ids: Ids | None = None,
+        chat: ChatTemplate | None = None,
+    ) -> "Field":
+        """What is read where a build has these options; of ids and messages as much as is known by then."""
+        if chat_field is not None:
+            return cls(chat_field, id_name=id_field, chat=chat or ChatTemplate())
+        if prompt_field is not None:
+            return cls(prompt_field, id_name=id_field, response=response_field)
+        if ids_field is not None:
+            return cls(ids_field, ids or Ids(), id_field)
+        return cls(text_field, id_name=id_field)
+
     @property
     def path(self) -> tuple[str, ...]:
         """The name, split at its dots."""

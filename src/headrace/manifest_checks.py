@@ -149,17 +149,21 @@ class ManifestChecker:
             vocab_size=self._integer(row, "vocab_size", "tokenizer.", low=1),
         )
 
-    def _sources(self, rows: object) -> Iterator[SourceEntry]:
+    def _objects(self, rows: object, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The objects of a list, each with the beginning of its keys' names; what is none is told."""
         if not isinstance(rows, list):
-            self._problem("sources", f"wanted a list, found {type(rows).__name__}")
+            self._problem(name, f"wanted a list, found {type(rows).__name__}")
             return
         for number, row in enumerate(cast("list[Any]", rows)):
-            place = f"sources[{number}]."
-            if not isinstance(row, dict):
-                self._problem(place[:-1], f"wanted an object, found {type(row).__name__}")
-                continue
+            if isinstance(row, dict):
+                yield f"{name}[{number}].", cast("dict[str, Any]", row)
+            else:
+                self._problem(f"{name}[{number}]", f"wanted an object, found {type(row).__name__}")
+
+    def _sources(self, rows: object) -> Iterator[SourceEntry]:
+        for place, row in self._objects(rows, "sources"):
             known = len(self.problems)
-            source = self.source(cast("dict[str, Any]", row), place)
+            source = self.source(row, place)
             if len(self.problems) > known:
                 yield source
                 continue
@@ -188,18 +192,11 @@ class ManifestChecker:
         )
 
     def _cuts(self, rows: object, place: str) -> Iterator[CutEntry]:
-        if not isinstance(rows, list):
-            self._problem(place, f"wanted a list, found {type(rows).__name__}")
-            return
-        for number, row in enumerate(cast("list[Any]", rows)):
-            if not isinstance(row, dict):
-                self._problem(f"{place}[{number}]", f"wanted an object, found {type(row).__name__}")
-                continue
-            row = cast("dict[str, Any]", row)
+        for of_cut, row in self._objects(rows, place):
             yield CutEntry(
-                start=self._integer(row, "start", f"{place}[{number}]."),
-                stop=self._integer(row, "stop", f"{place}[{number}]."),
-                sha256=self._sha(row, "sha256", f"{place}[{number}]."),
+                start=self._integer(row, "start", of_cut),
+                stop=self._integer(row, "stop", of_cut),
+                sha256=self._sha(row, "sha256", of_cut),
             )
 
     def _appends(self, rows: object, name: str) -> Iterator[Append]:
@@ -220,15 +217,7 @@ class ManifestChecker:
             )
 
     def _splits(self, rows: object) -> Iterator[Split]:
-        if not isinstance(rows, list):
-            self._problem("splits", f"wanted a list, found {type(rows).__name__}")
-            return
-        for number, row in enumerate(cast("list[Any]", rows)):
-            place = f"splits[{number}]."
-            if not isinstance(row, dict):
-                self._problem(place[:-1], f"wanted an object, found {type(row).__name__}")
-                continue
-            row = cast("dict[str, Any]", row)
+        for place, row in self._objects(rows, "splits"):
             by: Any = self._text(row, "by", place)
             if by not in get_args(By):
                 self._problem(f"{place}by", f"wanted text or tokens, found {_found(row, 'by')}")

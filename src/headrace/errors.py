@@ -19,6 +19,7 @@ __all__ = [
     "MissingExtraError",
     "MissingShardError",
     "NoDocumentsError",
+    "NoLossMaskError",
     "OutOfRangeError",
     "OutputExistsError",
     "PlanError",

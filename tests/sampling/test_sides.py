@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from headrace.sampling.sides import HASH_BYTES, Sides
+from headrace.sampling.sides import Sides
+from headrace.storage.incoming import HASH_BYTES
 
 FOLDER = Path(__file__).parents[1] / "golden"
 GOLDEN = json.loads((FOLDER / "sides.json").read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +33,7 @@ __all__ = [
     "publish_corpus",
     "refuse_foreign_tokenizer",
     "remove_attempt",
+    "remove_files",
     "remove_first_pass",
     "remove_logs",
     "remove_partial",
@@ -185,10 +186,23 @@ def remove_attempt(folder: Path, key: Key, *, alone: bool = False) -> None:
     Raises:
         BuildError: the folder is gone, or cannot be changed.
     """
+
+    def is_of_it(name: str) -> bool:
+        found = _WHOLE.fullmatch(name) or _PARTIAL.fullmatch(name)
+        return bool(found) and int(found[1]) == key[0] and (not alone or int(found[2]) == key[1])
+
+    remove_files(folder, is_of_it)
+
+
+def remove_files(folder: Path, wanted: Callable[[str], object]) -> None:
+    """Remove the files of some names.
+
+    Raises:
+        BuildError: the folder is gone, or cannot be changed.
+    """
     try:
         for entry in os.scandir(folder):
-            found = _WHOLE.fullmatch(entry.name) or _PARTIAL.fullmatch(entry.name)
-            if found and int(found[1]) == key[0] and (not alone or int(found[2]) == key[1]):
+            if wanted(entry.name):
                 Path(entry.path).unlink(missing_ok=True)
     except OSError as error:
         raise BuildError(f"{folder}: cannot be written: {error.strerror}") from error

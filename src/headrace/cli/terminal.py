@@ -169,8 +169,10 @@ class ProgressDisplay:
 
 def print_report(report: BuildFinished) -> None:
     """The closing report of a build, on stdout."""
+    from headrace.building.drop_log import NOT_SAMPLED  # noqa: PLC0415  # loaded by the build
+
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
-    listed = f" (listed in {report.output}/.headrace/dropped)" if report.dropped.keys() - {"not sampled"} else ""
+    listed = f" (listed in {report.output}/.headrace/dropped)" if report.dropped.keys() - {NOT_SAMPLED} else ""
     dropped = f"{dropped}{listed}" if dropped else "none"
     share = report.boundary_tokens / max(report.tokens, 1)
     # Of a run that found some of the work done, no rate can be told.

@@ -21,10 +21,8 @@ from numpy.typing import NDArray
 
 from headrace.sampling.keys import Stream, key_words
 
-__all__ = ["HASH_BYTES", "Sides"]
+__all__ = ["Sides"]
 
-HASH_BYTES = 16
-"""Of a document's hash."""
 _MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
 
@@ -47,7 +45,7 @@ class Sides:
         """Number of the part of each document, the rest being the last, shape (n,).
 
         Args:
-            hashes: contiguous, shape (n, `HASH_BYTES`).
+            hashes: contiguous, shape (n, 16).
         """
         words = hashes.view("<u8")
         value = _mix(words[:, 0] ^ self._key[0])

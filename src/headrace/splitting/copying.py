@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from headrace.building.encode import EncodedBatch
 from headrace.building.job import Hooks
+from headrace.building.output import remove_files
 from headrace.building.place import Place
 from headrace.building.rolling import Origins, RollingShards, flush_chunks
 from headrace.building.tally import Reports, Tally
 from headrace.corpus import MmapTokenStore
-from headrace.errors import BuildError
 from headrace.manifest import By, ShardEntry, dtype_name_for
 from headrace.sampling.sides import Sides
 from headrace.sources.files import SourceFile, SourceShard
@@ -128,12 +128,8 @@ class SplitJob:
         """
         names = re.compile(rf"(?:\.+{re.escape(self.entry.shard_id)}\.h5\..*)|{re.escape(self.entry.shard_id)}\.h5")
         for folder in self.folders:
-            try:
-                for path in folder.iterdir() if folder is not None else ():
-                    if names.fullmatch(path.name):
-                        path.unlink(missing_ok=True)
-            except OSError as error:
-                raise BuildError(f"{folder}: cannot be written: {error.strerror}") from error
+            if folder is not None:
+                remove_files(folder, names.fullmatch)
 
 
 class _Writer:

@@ -129,9 +129,8 @@ class TokenLine:
         extent = self._extents(begin)
         whole = begin + np.uint64(length) <= self._stops[extent]
         flat = whole & (table.offset[extent] != NOT_FLAT)
-        simple = flat.copy()
-        if self.io == "pread" or length * self.dtype.itemsize > _MAX_GATHER:
-            simple[...] = False
+        gathers = self.io != "pread" and length * self.dtype.itemsize <= _MAX_GATHER
+        simple = flat if gathers else np.zeros_like(flat)
         within = (begin - table.first[extent]).astype(np.int64) * self.dtype.itemsize
         offset = np.where(flat, table.offset[extent], np.uint64(0)).astype(np.int64)
         return WindowBlock(

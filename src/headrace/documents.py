@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, NoDocumentsError, OutOfRangeError
 from headrace.manifest import NO_HASH, Manifest, ShardEntry, is_sha256
+from headrace.shards import column
 from headrace.storage.document_ends import document_ends
 from headrace.storage.shard_files import DocumentReader
 from headrace.storage.token_line import TokenLine
@@ -79,8 +80,8 @@ class Documents(Sequence[NDArray[Any]]):
         self._entries = entries
         self._known = known
         self._readers = readers
-        self._cumulative = np.cumsum([0, *(entry.document_count for entry in entries)], dtype=np.int64)
-        self._starts = np.array([*(entry.global_start for entry in entries), line.token_count], dtype=np.int64)
+        self._cumulative = np.cumsum([0, *column(entries, "document_count")], dtype=np.int64)
+        self._starts = np.array([*column(entries, "global_start"), line.token_count], dtype=np.int64)
         self._columns: OrderedDict[int, DocumentColumns] = OrderedDict()
         self._ends: NDArray[np.int64] | None = None
 
@@ -129,7 +130,7 @@ class Documents(Sequence[NDArray[Any]]):
             CorruptShardError, MissingShardError, UnreadableShardError: naming the shard.
         """
         if self._ends is None:
-            hashes = all(is_sha256(entry.sha256) and entry.sha256 != NO_HASH for entry in self._entries)
+            hashes = all(is_sha256(each) and each != NO_HASH for each in column(self._entries, "sha256"))
             # What is read in place of files may change, and has no hashes.
             known = self._manifest.fingerprint.hex if hashes and not self._readers else None
             self._ends = document_ends(len(self), self._pieces_of_ends, fingerprint=known)

@@ -10,12 +10,13 @@ import json
 import os
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from headrace.errors import ManifestError, MissingShardError, UnreadableShardError
+from headrace.shards import ShardEntry, column
 
 __all__ = [
     "INDEX_NAME",
@@ -77,43 +78,6 @@ class TokenizerRef:
     """Identity, 64 hex digits: of what decides the ids, not of file formatting."""
     vocab_size: int
     """Highest token id + 1, added tokens included."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardEntry:
-    """One shard of a corpus."""
-
-    shard_id: str
-    path: str
-    """Path of the file: absolute where it comes from `load_index` or a pipeline, relative in `shards.json`."""
-    token_count: int
-    document_count: int
-    sha256: str
-    """SHA-256 over the little-endian token bytes, 64 hex digits."""
-    global_start: int = 0
-    """Position of the shard's first token in the corpus."""
-    documents_sha256: str = ""
-    """SHA-256 over `/documents/end` as little-endian uint64; empty in version 1."""
-    sources_sha256: str = ""
-    """SHA-256 over the columns that say where documents come from (see `docs/format.md`); empty where none do."""
-    loss_mask_sha256: str = ""
-    """SHA-256 over the loss mask, a byte a token; empty where there is none."""
-    source: int = 0
-    """Index of its first file in the manifest's `sources`."""
-    row_base: int = 0
-    """0-based line, in its source file, of row 0 of this shard's cut."""
-
-    @property
-    def global_stop(self) -> int:
-        """Position after the shard's last token (exclusive)."""
-        return self.global_start + self.token_count
-
-    def row(self) -> dict[str, Any]:
-        """As it stands in `shards.json`."""
-        row = asdict(self)
-        if not self.loss_mask_sha256:
-            del row["loss_mask_sha256"]
-        return row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +179,7 @@ class Manifest:
 
     chunk_size: int
     """Tokens a chunk."""
-    shards: tuple[ShardEntry, ...]
+    shards: Sequence[ShardEntry]
     dtype: Literal["uint16", "uint32"] = "uint16"
     vocab_size: int = MAX_UINT16_VOCAB
     boundary_token_id: int = 0
@@ -230,6 +194,8 @@ class Manifest:
     """In order; empty for a corpus that is no part of another one."""
     version: int = FORMAT_VERSION
     store: str = "hdf5"
+    _known: list[Fingerprint] = field(default_factory=list[Fingerprint], init=False, repr=False, compare=False)
+    """The fingerprint, once it was worked out."""
 
     @property
     def total_tokens(self) -> int:
@@ -239,16 +205,21 @@ class Manifest:
     @property
     def total_documents(self) -> int:
         """Documents of all shards."""
-        return sum(shard.document_count for shard in self.shards)
+        return sum(column(self.shards, "document_count"))
 
     @property
     def has_loss_mask(self) -> bool:
         """Whether it is stored of each token whether it counts in the loss."""
-        return any(shard.loss_mask_sha256 for shard in self.shards)
+        return any(column(self.shards, "loss_mask_sha256"))
 
     @property
     def fingerprint(self) -> Fingerprint:
         """The `content` fingerprint (see `docs/format.md` for the bytes that are hashed)."""
+        if not self._known:
+            self._known.append(self._fingerprint())
+        return self._known[0]
+
+    def _fingerprint(self) -> Fingerprint:
         masked = self.has_loss_mask
         head = [
             "headrace corpus 1",
@@ -259,13 +230,15 @@ class Manifest:
             *(["loss_mask"] if masked else []),
         ]
         digest = hashlib.sha256(json.dumps(head, separators=(",", ":")).encode())
-        pack = struct.Struct("<32s32sQQ").pack
-        for shard in self.shards:
-            documents = bytes.fromhex(shard.documents_sha256 or NO_HASH)
-            digest.update(pack(bytes.fromhex(shard.sha256), documents, shard.token_count, shard.document_count))
-            if masked:
-                digest.update(bytes.fromhex(shard.loss_mask_sha256 or NO_HASH))
+        counts = column(self.shards, "token_count"), column(self.shards, "document_count")
+        columns = [self._digests("sha256"), self._digests("documents_sha256"), *counts]
+        columns += [self._digests("loss_mask_sha256")] if masked else []
+        digest.update(b"".join(map(struct.Struct("<32s32sQQ32s" if masked else "<32s32sQQ").pack, *columns)))
         return Fingerprint(digest.hexdigest(), "content")
+
+    def _digests(self, name: str) -> list[bytes]:
+        digests = bytes.fromhex("".join(digits or NO_HASH for digits in column(self.shards, name)))
+        return [digests[start : start + 32] for start in range(0, len(digests), 32)]
 
     def to_json(self) -> bytes:
         """`shards.json` as bytes: sorted keys, no clock, no host, so equal corpora give equal bytes."""

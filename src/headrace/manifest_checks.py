@@ -12,13 +12,13 @@ from headrace.manifest import (
     By,
     CutEntry,
     Manifest,
-    ShardEntry,
     SourceEntry,
     Split,
     TokenizerRef,
     dtype_name_for,
     is_sha256,
 )
+from headrace.shards import ShardEntry, ShardTable, column
 
 __all__ = ["ManifestChecker"]
 
@@ -74,35 +74,38 @@ class ManifestChecker:
         if not isinstance(rows, list):
             self._problem("shards", f"wanted a list, found {_found(body, 'shards')}")
             return None
-        shards = tuple(self._shards(cast("list[Any]", rows), version))
+        table = ShardTable.of_rows(cast("list[Any]", rows)) if version == FORMAT_VERSION else None
+        shards = tuple(self._shards(cast("list[Any]", rows), version)) if table is None else table
         manifest = Manifest(
             version=version,
             chunk_size=self._integer(body, "chunk_size", "", low=1),
             shards=shards,
             **(self._version_2(body) if version == FORMAT_VERSION else {}),
         )
-        self._total(body, "total_tokens", "token_count")
+        self._total(body, "total_tokens", "token_count", table)
         if version == FORMAT_VERSION:
-            self._total(body, "total_documents", "document_count")
+            self._total(body, "total_documents", "document_count", table)
             self._source_indices(manifest)
             self._loss_masks(manifest)
         return manifest
 
-    def _total(self, body: Mapping[str, Any], key: str, part: str) -> None:
+    def _total(self, body: Mapping[str, Any], key: str, part: str, table: ShardTable | None) -> None:
         total = self._integer(body, key, "")
-        parts: list[Any] = [row.get(part) if isinstance(row, dict) else None for row in body["shards"]]
-        if _is_count(body.get(key)) and all(map(_is_count, parts)) and total != sum(parts):
+        rows: list[Any] = body["shards"]
+        parts: list[Any] = table.column(part) if table else [row.get(part) for row in rows if isinstance(row, dict)]
+        known = table is not None or (len(parts) == len(rows) and all(map(_is_count, parts)))
+        if _is_count(body.get(key)) and known and total != sum(parts):
             self._problem(key, f"says {total}, but the shards add up to {sum(parts)}")
 
     def _source_indices(self, manifest: Manifest) -> None:
         known = len(manifest.sources)
-        for number, shard in enumerate(manifest.shards):
-            if known and shard.source >= known:
-                self._problem(f"shards[{number}].source", f"{shard.source} is not one of the {known} sources")
+        for number, source in enumerate(column(manifest.shards, "source")):
+            if known and source >= known:
+                self._problem(f"shards[{number}].source", f"{source} is not one of the {known} sources")
 
     def _loss_masks(self, manifest: Manifest) -> None:
-        for number, shard in enumerate(manifest.shards if manifest.has_loss_mask else ()):
-            if not shard.loss_mask_sha256:
+        for number, digest in enumerate(column(manifest.shards, "loss_mask_sha256") if manifest.has_loss_mask else ()):
+            if not digest:
                 self._problem(f"shards[{number}].loss_mask_sha256", "is not there, but other shards have a loss mask")
 
     def _version_2(self, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from headrace.documents import Documents, Location
 from headrace.errors import NoLossMaskError, OutOfRangeError
 from headrace.manifest import Fingerprint, Manifest, ShardEntry
+from headrace.shards import ShardTable
 from headrace.storage.token_line import TokenLine, WindowBlock
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Corpus:
         """The index or the file that was opened; of an earlier version too, that of the newest."""
         self.manifest = manifest
         """As stored; for a single file, made up from it."""
-        self.entries = tuple(entries)
+        self.entries = entries if isinstance(entries, ShardTable) else tuple(entries)
         """Its shards, with absolute paths."""
         self.fingerprint = fingerprint
         """Identity of the content: `.hex`, `.kind`; `str()` is the hex."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headrace.errors import MissingShardError, Problem, UnreadableShardError
 from headrace.manifest import Manifest, ShardEntry, index_path, read_manifest
+from headrace.shards import ShardTable
 
 __all__ = ["file_size", "load_index", "locate_shards", "resolve_shards", "shard_candidates"]
 
@@ -39,16 +40,20 @@ def load_index(path: str | os.PathLike[str]) -> list[ShardEntry]:
         ManifestError, MissingShardError: as `read_manifest`, and for shards that are not there, all of them named.
     """
     index = index_path(path).absolute()
-    return resolve_shards(index, read_manifest(index))[0]
+    return list(resolve_shards(index, read_manifest(index))[0])
 
 
-def locate_shards(index: Path, manifest: Manifest) -> tuple[list[ShardEntry], list[int]]:
+def locate_shards(index: Path, manifest: Manifest) -> tuple[Sequence[ShardEntry], list[int]]:
     """Find the shards' files.
 
     Returns:
         Entries with absolute paths: of the first candidate that is a file, else of the first candidate; and the files'
         sizes in bytes, -1 where there is none.
     """
+    if isinstance(manifest.shards, ShardTable):
+        folder = str(index.parent)
+        paths = [f"{folder}/{path}" for path in manifest.shards.column("path")]
+        return manifest.shards.with_paths(paths), [file_size(path) for path in paths]
     located: list[ShardEntry] = []
     sizes: list[int] = []
     for entry in manifest.shards:
@@ -62,7 +67,7 @@ def locate_shards(index: Path, manifest: Manifest) -> tuple[list[ShardEntry], li
     return located, sizes
 
 
-def resolve_shards(index: Path, manifest: Manifest) -> tuple[list[ShardEntry], list[int]]:
+def resolve_shards(index: Path, manifest: Manifest) -> tuple[Sequence[ShardEntry], list[int]]:
     """Entries with absolute paths of existing files, and the files' sizes in bytes.
 
     Raises:
@@ -84,10 +89,10 @@ def resolve_shards(index: Path, manifest: Manifest) -> tuple[list[ShardEntry], l
     raise MissingShardError(f"{head} are missing; copy them back or build again", problems=problems)
 
 
-def file_size(path: Path) -> int:
+def file_size(path: str | Path) -> int:
     """Bytes of a file; -1 where there is none, or what is there is no file."""
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116  # a Path for each of ten thousand takes longer than this does
     except (OSError, ValueError):
         return -1
     return status.st_size if stat.S_ISREG(status.st_mode) else -1

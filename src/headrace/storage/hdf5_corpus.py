@@ -15,6 +15,7 @@ import numpy as np
 from headrace.errors import CorruptShardError, FormatError, HeadraceError, MissingShardError, Problem
 from headrace.manifest import PRIVATE, Manifest, ShardEntry
 from headrace.shard_paths import file_size, resolve_shards, shard_candidates
+from headrace.shards import column
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.shard_files import HeldFile, Io, RangeReader, ShardFiles
@@ -120,7 +121,7 @@ def load_extents(folder: Path, manifest: Manifest) -> list[ShardExtents] | None:
     return [replace(part, loss_mask=mask) for part, mask in zip(table.parts(), masks.parts(), strict=True)]
 
 
-def open_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> tuple[TokenLine, tuple[ShardEntry, ...]]:
+def open_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> tuple[TokenLine, Sequence[ShardEntry]]:
     """The token line of a corpus, and its entries with absolute paths. Lists no folder.
 
     Raises:
@@ -128,7 +129,7 @@ def open_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> tuple
     """
     located, table = _located_table(index, manifest, mask=False)
     dtype = np.dtype(manifest.dtype).newbyteorder("<")
-    return make_line(table, located, dtype, io=io, verify=verify), tuple(located)
+    return make_line(table, located, dtype, io=io, verify=verify), located
 
 
 def open_mask_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> TokenLine:
@@ -187,8 +188,8 @@ def make_files(
     """
     return ShardFiles(
         table,
-        [entry.path for entry in entries],
-        [entry.loss_mask_sha256 if mask else entry.sha256 for entry in entries],
+        column(entries, "path"),
+        column(entries, "loss_mask_sha256" if mask else "sha256"),
         dtype,
         io=io,
         verify=verify,

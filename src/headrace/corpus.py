@@ -11,7 +11,6 @@ import numpy as np
 
 from headrace.documents import Documents
 from headrace.errors import FormatError, MissingShardError
-from headrace.in_progress import BUILDING_NAME
 from headrace.manifest import (
     INDEX_NAME,
     Fingerprint,
@@ -156,6 +155,8 @@ def _read_index(path: Path, version: str | None) -> Manifest:
     try:
         return read_manifest(path) if version is None else read_version(path, version)
     except MissingShardError as error:
+        from headrace.in_progress import BUILDING_NAME  # noqa: PLC0415  # who reads a corpus needs none of it
+
         if path.exists() or not (path.parent / BUILDING_NAME).exists():
             raise
         raise MissingShardError(

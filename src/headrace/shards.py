@@ -50,6 +50,7 @@ class ShardEntry:
 
 
 _NAMES = tuple(field.name for field in fields(ShardEntry))
+_SAID = tuple(name for name in _NAMES if name not in _OPTIONAL)
 _COUNTS = tuple(field.name for field in fields(ShardEntry) if field.type is int)
 _TEXTS = tuple(field.name for field in fields(ShardEntry) if field.type is str)
 _HASHES = tuple(name for name in _TEXTS if name.endswith("sha256"))
@@ -75,9 +76,11 @@ class ShardTable(Sequence[ShardEntry]):
         if not _are(rows, dict):
             return None
         try:
-            columns = {name: _column(rows, name) for name in _NAMES}
+            columns = {name: [row[name] for row in rows] for name in _SAID}
         except KeyError:
             return None
+        for name, absent in _OPTIONAL.items():
+            columns[name] = [row.get(name, absent) for row in rows]
         if not all(map(_are_counts, (columns[name] for name in _COUNTS))):
             return None
         if not all(_are(columns[name], str) for name in _TEXTS) or not _are_plain(columns["path"]):
@@ -124,13 +127,6 @@ class ShardTable(Sequence[ShardEntry]):
 def column(entries: Sequence[ShardEntry], name: str) -> list[Any]:
     """The values of one field of all entries, not to be changed."""
     return entries.column(name) if isinstance(entries, ShardTable) else [getattr(entry, name) for entry in entries]
-
-
-def _column(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
-    if name in _OPTIONAL:
-        default = _OPTIONAL[name]
-        return [row.get(name, default) for row in rows]
-    return [row[name] for row in rows]
 
 
 def _are(values: Iterable[object], kind: type) -> bool:

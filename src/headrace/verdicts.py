@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from headrace.errors import CorruptShardError, Problem
-from headrace.events import ShardVerified
 from headrace.manifest import Fingerprint, Manifest
+
+if TYPE_CHECKING:
+    from headrace.events import ShardVerified
 
 __all__ = [
     "CorpusReport",
@@ -51,8 +53,10 @@ class ShardReport:
         return Problem(self.path, f"{self.status}: {self.reason}")
 
     @property
-    def event(self) -> ShardVerified:
+    def event(self) -> "ShardVerified":
         """The verdict as subscribers receive it."""
+        from headrace.events import ShardVerified  # noqa: PLC0415  # who only opens a corpus needs no events
+
         return ShardVerified(shard_id=self.shard_id, status=self.status, reason=self.reason, bytes_read=self.bytes_read)
 
 

@@ -5,8 +5,9 @@
 
 - cast copy: one contiguous uint16 -> int64 copy of as many tokens from a random place of the same map, into one buffer
   that is reused. No loader can be faster than the memory.
-- memmap loop: the `get_batch` that is copied from project to project, without torch: a map opened anew each batch, a
-  Python loop of slices, `astype(int64)` and `stack`, once for the inputs and once for the targets.
+- get_batch loop: what is copied from project to project: a map opened anew each batch, a Python loop of slices, each cast
+  to int64 and made a torch tensor, all stacked, once for the inputs and once for the targets.
+- memmap loop: the same in numpy alone.
 - h5py loop: a Python loop of slices of the data set, each cast, then stacked.
 
 Every contestant serves a fixed number of batches a round, headrace a whole number of the blocks in which it works out
@@ -27,6 +28,7 @@ from typing import Any
 import corpora
 import h5py
 import numpy as np
+import torch
 from checks import Check, print_checks, print_table, records
 from harness import interleave, ratios, run_process, save, summary
 from numpy.typing import NDArray
@@ -43,7 +45,7 @@ LONG = 32_768  # tokens of a window that is copied singly, not gathered
 LONG_ROWS, LONG_TRACED = 1, 256
 TOUCHED = 1 << 20  # tokens read at once to warm up
 LEAST_OF_COPY = 0.5
-LEAST_OF_H5PY = 40.0
+LEAST_OF_LOOPS = 40.0
 
 
 def built(corpus: Corpus, shards: int) -> Path:
@@ -78,6 +80,19 @@ def cast_copies(shard: Path) -> Callable[[], object]:
     buffer = np.empty(ROWS * READ, np.int64)
     places = _places(len(line) - len(buffer))
     return lambda: np.copyto(buffer, line[(start := next(places)) : start + len(buffer)])
+
+
+def get_batch_batches(shard: Path) -> Callable[[], object]:
+    """Serve batches of torch tensors out of the shard's file, taken as a flat file of tokens."""
+
+    def batch() -> tuple[torch.Tensor, torch.Tensor]:
+        data = _map(shard)
+        starts = torch.randint(len(data) - WINDOW, (ROWS,))
+        inputs = torch.stack([torch.from_numpy(data[i : i + WINDOW].astype(np.int64)) for i in starts])
+        targets = torch.stack([torch.from_numpy(data[i + 1 : i + 1 + WINDOW].astype(np.int64)) for i in starts])
+        return inputs, targets
+
+    return batch
 
 
 def memmap_batches(shard: Path) -> Callable[[], object]:
@@ -212,13 +227,18 @@ def measure(corpus: Corpus, rounds: int) -> tuple[list[Check], dict[str, object]
         "headrace, 1 shard": timed(headrace_batches(one), BLOCK_STEPS),
         f"headrace, {len(list(many.glob('*.h5')))} shards": timed(headrace_batches(many), BLOCK_STEPS),
         "cast copy": timed(cast_copies(shard), BLOCK_STEPS),
+        "get_batch loop": timed(get_batch_batches(shard), BLOCK_STEPS // 8),
         "memmap loop": timed(memmap_batches(shard), BLOCK_STEPS // 8),
         "h5py loop": timed(h5py_batches(shard), BLOCK_STEPS // 64),
     }
     seconds = interleave(contestants, rounds=rounds)
     checks: list[Check] = []
     for name in [name for name in contestants if name.startswith("headrace")]:
-        for other, limit in (("cast copy", LEAST_OF_COPY), ("h5py loop", LEAST_OF_H5PY)):
+        for other, limit in (
+            ("cast copy", LEAST_OF_COPY),
+            ("get_batch loop", LEAST_OF_LOOPS),
+            ("h5py loop", LEAST_OF_LOOPS),
+        ):
             speed = float(ratios(seconds[other], seconds[name])["median"])
             checks.append(Check(f"windows: {name} / {other}", speed, limit, "at least"))
     calls = {path.name: traced(path) for path in (one, many)} if shutil.which("strace") else {}
@@ -253,7 +273,9 @@ def measure(corpus: Corpus, rounds: int) -> tuple[list[Check], dict[str, object]
 
 def main() -> int:
     """Measure, print, save; 1 if a limit is missed."""
-    parser = argparse.ArgumentParser(description="Compare warm random windows with a copy, a memmap loop and h5py.")
+    parser = argparse.ArgumentParser(
+        description="Compare warm random windows with a copy, the usual loops over a memmap and h5py."
+    )
     parser.add_argument("--megabytes", type=int, default=200, help="text, in 10**6 bytes; a token a byte")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--serve", type=Path, help="only serve batches of this corpus")

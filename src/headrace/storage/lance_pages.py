@@ -1,0 +1,356 @@
+"""Where the tokens of a Lance data set lie: from (path, version) to an ordered table of pieces.
+
+`page_table(path, version)` asks Lance once, and what it returns needs Lance no more (frozen, picklable). The pieces
+follow one another without gaps and make up the line of tokens of that version:
+
+- a `FlatPiece` lies in its file as a plain little-endian array: `count` tokens of `table.dtype` from byte `offset` on.
+  Pages that lie one behind the other are one piece. To be mapped.
+- a `PackedPiece` is a page whose chunks `lance_packed` unpacks.
+- a `LibraryPiece` can be read by Lance alone: rows of one fragment.
+
+A page is flat, or packed, only if its encoding says so word by word, its size is rows x itemsize, the rows of all pages
+add up to those of the file, the fragment has no deletions, and its first and last tokens equal what Lance itself reads
+there (`read_range`). Everything else is a library piece. Data files are never changed once they are committed, and keep
+their names: a table stays true for as long as the files are there.
+
+Tokens are one a row, a fixed number of them a row, or a list of them a row, which is a document: then `table.lengths`
+says how long each is.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import CorruptShardError, FormatError, MissingShardError, Problem
+from headrace.storage.lance_columns import TokenColumn, token_column
+from headrace.storage.lance_encoding import PageForm, form_of
+from headrace.storage.lance_open import naming, open_dataset
+from headrace.storage.lance_packed import Packing, packing_of, unpack
+
+if TYPE_CHECKING:
+    from lance import LanceDataset, LanceFragment
+    from lance.file import LanceFileReader
+
+__all__ = ["FlatPiece", "Fragment", "LibraryPiece", "PackedPiece", "PageTable", "Piece", "page_table"]
+
+_COMPARED = 64
+"""Tokens at each end of a page that are compared with what Lance reads."""
+_LISTS = 16
+"""Lists at each end of a file that are compared."""
+_LEGACY = 0
+"""Major version of files that Lance's own file reader refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlatPiece:
+    """Tokens that lie in a file one behind the other."""
+
+    first: int
+    """Position of its first token in the data set."""
+    count: int
+    """Tokens."""
+    fragment: int
+    """Its place in `PageTable.fragments`, which has the file."""
+    offset: int
+    """Byte of the first token in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPiece:
+    """A page in chunks that `lance_packed` unpacks."""
+
+    first: int
+    count: int
+    fragment: int
+    packing: Packing
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryPiece:
+    """Rows of a fragment that only Lance can read."""
+
+    first: int
+    count: int
+    fragment: int
+    row: int
+    """First of its rows among those of the fragment that are not deleted."""
+
+
+Piece = FlatPiece | PackedPiece | LibraryPiece
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A fragment of the data set, with tokens or without."""
+
+    number: int
+    """By which Lance knows it."""
+    file: str
+    """Path of the data file that has the tokens."""
+    file_size: int
+    """Bytes."""
+    rows: int
+    """That are not deleted."""
+    deleted: int
+    first: int
+    """Position of its first token in the data set."""
+    count: int
+    """Tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PageTable:
+    """All pieces of a data set at one version, in token order."""
+
+    path: Path
+    """The data set's folder."""
+    version: int
+    column: TokenColumn
+    token_count: int
+    pieces: tuple[Piece, ...]
+    """None is empty."""
+    fragments: tuple[Fragment, ...]
+    metadata: dict[bytes, bytes] = field(default_factory=dict)
+    """Of the schema."""
+    lengths: NDArray[np.int64] | None = None
+    """Tokens of each row, where a row is a document."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the tokens as they lie in the files."""
+        return self.column.dtype
+
+
+def page_table(path: Path, version: str | int | None = None, *, lengths: NDArray[np.int64] | None = None) -> PageTable:
+    """Work out where the tokens of a data set lie.
+
+    Args:
+        path: its folder.
+        version: a number, `v` and a number, or a tag; the newest by default.
+        lengths: of the rows, where they are lists and known already; all of the data set is read for them otherwise.
+
+    Raises:
+        FormatError: no column holds tokens, or the column has nulls.
+        MissingShardError, CorruptShardError: naming each data file that is not there, or not of the size it should have.
+        MissingExtraError, UnreadableShardError: as of `open_dataset`.
+    """
+    dataset = open_dataset(path, version)
+    column = token_column(dataset, path)
+    if column.lists and lengths is None:
+        lengths = _lengths(dataset, column, path)
+    fragments = _fragments(dataset, column, path, lengths)
+    pieces: list[Piece] = []
+    for number, (fragment, known) in enumerate(fragments):
+        if known.count:
+            pieces.extend(_pieces(fragment, known, number, column))
+    last = fragments[-1][1] if fragments else None
+    return PageTable(
+        path=path,
+        version=int(dataset.version),
+        column=column,
+        token_count=last.first + last.count if last else 0,
+        pieces=tuple(_merged(pieces, column.dtype.itemsize)),
+        fragments=tuple(known for _, known in fragments),
+        metadata=dict(dataset.schema.metadata or {}),
+        lengths=lengths,
+    )
+
+
+def _lengths(dataset: "LanceDataset", column: TokenColumn, path: Path) -> NDArray[np.int64]:
+    """Tokens of each row that is a list."""
+    parts = [np.empty(0, np.int64)]
+    with naming(path):
+        for batch in dataset.scanner(columns=[column.name]).to_batches():
+            rows: Any = batch.column(0)
+            if rows.null_count or rows.flatten().null_count:
+                raise FormatError(f"{path}: column {column.name} has nulls, which are no tokens")
+            parts.append(np.diff(rows.offsets.to_numpy()).astype(np.int64))
+    return np.concatenate(parts)
+
+
+def _fragments(
+    dataset: "LanceDataset", column: TokenColumn, path: Path, lengths: NDArray[np.int64] | None
+) -> list[tuple["LanceFragment", Fragment]]:
+    ends = None if lengths is None else np.concatenate([[0], np.cumsum(lengths)])
+    found: list[tuple[LanceFragment, Fragment]] = []
+    faults: list[MissingShardError | CorruptShardError | FormatError] = []
+    row = first = 0
+    for fragment in dataset.get_fragments():
+        rows = int(fragment.metadata.num_rows)
+        count = rows * column.width if ends is None else int(ends[row + rows] - ends[row])
+        try:
+            file, size = _data_file(fragment, column, path)
+        except (MissingShardError, CorruptShardError, FormatError) as error:
+            faults.append(error)
+            continue
+        deleted = int(fragment.num_deletions)
+        found.append((fragment, Fragment(fragment.fragment_id, file, size, rows, deleted, first, count)))
+        row, first = row + rows, first + count
+    if len(faults) > 1:
+        problems = [Problem(*str(fault).split(": ", 1)) for fault in faults]
+        raise type(faults[0])(f"{path}: {len(faults)} data files are not as they should be", problems=problems)
+    if faults:
+        raise faults[0]
+    return found
+
+
+def _data_file(fragment: "LanceFragment", column: TokenColumn, path: Path) -> tuple[str, int]:
+    """The file of a fragment that has the tokens, and its size in bytes."""
+    file = _file_of(fragment, column)
+    if file is None:
+        raise FormatError(f"{path}: fragment {fragment.fragment_id} has no column {column.name}: it would be all nulls")
+    place = path / "data" / file.path
+    try:
+        size = place.stat().st_size
+    except FileNotFoundError as error:
+        raise MissingShardError(f"{place}: no such file, though version {_version(fragment)} has it") from error
+    if file.file_size_bytes not in {None, 0, size}:
+        raise CorruptShardError(
+            f"{place}: wanted {file.file_size_bytes} bytes, found {size}; copy it again, or write the data set again"
+        )
+    return str(place), size
+
+
+def _file_of(fragment: "LanceFragment", column: TokenColumn) -> Any:  # noqa: ANN401  # a lance.fragment.DataFile
+    """The file of a fragment that has the tokens; None where there is none. Lists have no field of their own from 2.1 on."""
+    return next((file for file in fragment.data_files() if {column.field, column.values} & set(file.fields)), None)
+
+
+def _version(fragment: "LanceFragment") -> int:
+    return int(fragment._ds.version)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # for a message
+
+
+def _pieces(fragment: "LanceFragment", known: Fragment, number: int, column: TokenColumn) -> Iterator[Piece]:
+    """The pieces of a fragment that has tokens."""
+    whole = LibraryPiece(known.first, known.count, number, 0)
+    data = _file_of(fragment, column)
+    # Of a fragment with deletions, rows are not where they were; another base is that of a shallow clone.
+    if known.deleted or data.file_major_version == _LEGACY or data.base_id is not None:
+        yield whole
+        return
+    place = dict(zip(data.fields, data.column_indices, strict=True)).get(column.values)
+    if place is None:  # the rows of a list lie between its values from 2.1 on
+        yield whole
+        return
+    with naming(known.file):
+        pages = _pages(known, number, column, place)
+    yield from pages or (whole,)
+
+
+def _pages(known: Fragment, number: int, column: TokenColumn, place: int) -> list[Piece]:
+    """The pages of a file as pieces; none where the file is read through Lance as a whole."""
+    from lance.file import LanceFileReader  # noqa: PLC0415  # heavy
+
+    stored = LanceFileReader(known.file).metadata().columns[place].pages
+    bits = column.dtype.itemsize * 8
+    buffers = [[(buffer.position, buffer.size) for buffer in page.buffers] for page in stored]
+    width = 1 if column.lists else column.width
+    forms = [form_of(page.encoding, of, bits=bits, width=width) for page, of in zip(stored, buffers, strict=True)]
+    if any(form.kind == "nulls" for form in forms):
+        raise FormatError(f"{known.file}: column {column.name} has nulls, which are no tokens")
+    forms = _with_rows(forms, known.count // width)
+    if not forms or (column.lists and any(form.kind == "other" for form in forms)):
+        return []
+    reader = None if column.lists else LanceFileReader(known.file, columns=[column.name])
+    pieces: list[Piece] = []
+    row = 0
+    with open(known.file, "rb", buffering=0) as file:  # noqa: PTH123  # as a descriptor
+        for form, of in zip(forms, buffers, strict=True):
+            rows = form.rows or 0
+            first, count = known.first + row * width, rows * width
+            piece: Piece = LibraryPiece(first, count, number, row)
+            if form.kind == "flat":
+                piece = FlatPiece(first, count, number, of[0][0])
+            elif form.kind in {"bitpacked", "blocks"} and len(of) == 2 and width == 1:  # noqa: PLR2004  # table and chunks
+                packing = packing_of(file.fileno(), form, of, column.dtype)
+                piece = piece if packing is None else PackedPiece(first, count, number, packing)
+            if reader is not None and not _as_lance_reads(reader, file.fileno(), piece, column, row):
+                piece = LibraryPiece(first, count, number, row)
+            if count:
+                pieces.append(piece)
+            row += rows
+        return pieces if reader is not None or _lists_as_lance_reads(file.fileno(), known, pieces, column) else []
+
+
+def _with_rows(forms: Sequence[PageForm], rows: int) -> list[PageForm]:
+    """The same, of pages that together have `rows` rows; none where that is not so, or not known."""
+    unknown = [number for number, form in enumerate(forms) if form.rows is None]
+    left = rows - sum(form.rows or 0 for form in forms)
+    filled = list(forms)
+    if len(unknown) == 1 and left >= 0:
+        filled[unknown[0]] = forms[unknown[0]]._replace(rows=left)
+        left = 0
+    return [] if left or len(unknown) > 1 else filled
+
+
+def _as_lance_reads(reader: "LanceFileReader", descriptor: int, piece: Piece, column: TokenColumn, row: int) -> bool:
+    """Whether the first and the last tokens of a page, which begins at a row of its file, are what Lance reads there."""
+    if isinstance(piece, LibraryPiece):
+        return True
+    rows = piece.count // column.width
+    some = min(max(_COMPARED // column.width, 1), rows)
+    for start in sorted({0, rows - some}):
+        wanted = column.tokens(reader.read_range(row + start, some, batch_size=some).to_table().column(0))
+        if not np.array_equal(_own(descriptor, piece, start * column.width, wanted.size, column.dtype), wanted):
+            return False
+    return True
+
+
+def _lists_as_lance_reads(descriptor: int, known: Fragment, pieces: Sequence[Piece], column: TokenColumn) -> bool:
+    """Whether the values of the first and the last lists of a file are those that Lance reads there."""
+    from lance.file import LanceFileReader  # noqa: PLC0415  # heavy
+
+    first, last = pieces[0], pieces[-1]
+    if isinstance(first, LibraryPiece) or isinstance(last, LibraryPiece):
+        return False
+    reader = LanceFileReader(known.file, columns=[column.name])
+    rows = min(_LISTS, known.rows)
+    head = column.tokens(reader.read_range(0, rows).to_table().column(0))[: first.count]
+    tail = column.tokens(reader.read_range(known.rows - rows, rows).to_table().column(0))
+    tail = tail[max(tail.size - last.count, 0) :]
+    own = _own(descriptor, last, last.count - tail.size, tail.size, column.dtype)
+    return np.array_equal(_own(descriptor, first, 0, head.size, column.dtype), head) and np.array_equal(own, tail)
+
+
+def _own(descriptor: int, piece: FlatPiece | PackedPiece, start: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Tokens [start, start + count) of a piece, read without Lance; other ones, or fewer, if it is damaged."""
+    if not count:
+        return np.empty(0, dtype)
+    if isinstance(piece, PackedPiece):
+        try:
+            return unpack(lambda at, size: os.pread(descriptor, size, at), piece.packing, start, count, dtype)
+        except ValueError:
+            return np.empty(0, dtype)
+    data = os.pread(descriptor, count * dtype.itemsize, piece.offset + start * dtype.itemsize)
+    return np.frombuffer(data[: len(data) // dtype.itemsize * dtype.itemsize], dtype)
+
+
+def _merged(pieces: Sequence[Piece], itemsize: int) -> Iterator[Piece]:
+    """The same, with flat pieces that follow one another in a file, and rows that do, put together."""
+    last: Piece | None = None
+    for piece in pieces:
+        joined = last and _joined(last, piece, itemsize)
+        if joined:
+            last = joined
+            continue
+        if last is not None:
+            yield last
+        last = piece
+    if last is not None:
+        yield last
+
+
+def _joined(last: Piece, piece: Piece, itemsize: int) -> Piece | None:
+    if last.fragment != piece.fragment:
+        return None
+    if isinstance(last, FlatPiece) and isinstance(piece, FlatPiece):
+        neighbours = last.offset + last.count * itemsize == piece.offset
+        return replace(last, count=last.count + piece.count) if neighbours else None
+    if isinstance(last, LibraryPiece) and isinstance(piece, LibraryPiece):
+        return replace(last, count=last.count + piece.count)
+    return None

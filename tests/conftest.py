@@ -1,12 +1,14 @@
 """Settings of all tests, and how they run the command."""
 
 import contextlib
+import gc
 import io
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,10 @@ from hypothesis import HealthCheck, settings
 
 DATA = Path(__file__).parent / "data"
 REPOSITORY = Path(__file__).parents[1]
+PATIENCE = 240
+"""Seconds within which what must happen does, however busy the machine is. Only what never happens takes so long."""
+HALTING = Path(__file__).with_name("halting")
+"""Holds a `sitecustomize.py`; see `halted`."""
 
 
 # Timing is not what the property tests are about, and these machines are shared. In CI a red run must be red again.
@@ -97,3 +103,95 @@ def run_process() -> Callable[..., Ran]:
         return Ran(done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode())
 
     return call
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[[Callable[[], object]], object]:
+    """Wait until a function gives something true; returns that."""
+
+    def wait(condition: Callable[[], object]) -> object:
+        end = time.monotonic() + PATIENCE
+        while not (found := condition()):
+            assert time.monotonic() < end, "waited in vain"
+            time.sleep(0.01)
+        return found
+
+    return wait
+
+
+@dataclass(frozen=True)
+class Halted:
+    """Programs that wait before they give a file its name."""
+
+    variables: dict[str, str]
+    """What their environment has besides."""
+    go: Path
+    """They go on, and wait no more, once this is there."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of such a program."""
+        return {**os.environ, **self.variables}
+
+
+@pytest.fixture
+def halted(tmp_path_factory) -> Callable[[str], Halted]:
+    """Have Python programs wait before they give a file a name of that pattern, so that no test depends on their speed."""
+
+    def halt(pattern: str) -> Halted:
+        go = tmp_path_factory.mktemp("halted") / "go"
+        path = os.pathsep.join(filter(None, (str(HALTING), os.environ.get("PYTHONPATH"))))
+        return Halted({"PYTHONPATH": path, "HALT_BEFORE": pattern, "HALT_UNTIL": str(go)}, go)
+
+    return halt
+
+
+@pytest.fixture(scope="session")
+def children() -> Callable[[int], list[int]]:
+    """Processes that a process has started and that still run."""
+
+    def of(process: int) -> list[int]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                state, parent = _state(entry)
+            except (OSError, IndexError):
+                continue
+            if int(parent) == process and state != "Z":
+                found.append(int(entry.name))
+        return found
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def running() -> Callable[[int], bool]:
+    """Whether a process is there and no zombie."""
+
+    def is_running(process: int) -> bool:
+        try:
+            return _state(Path(f"/proc/{process}"))[0] != "Z"
+        except OSError:
+            return False
+
+    return is_running
+
+
+def _state(process: Path) -> list[str]:
+    """State, and parent, of a folder of /proc."""
+    return (process / "stat").read_text().rsplit(")", 1)[1].split()[:2]
+
+
+@pytest.fixture(scope="session")
+def descriptors() -> Callable[[], set[tuple[str, str]]]:
+    """The open descriptors of this process, each with what it is of; but for garbage that is not collected yet."""
+
+    def opened() -> set[tuple[str, str]]:
+        gc.collect()
+        found = set()
+        for number in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):  # that of the listing is gone
+                found.add((number.name, str(number.readlink())))
+        return found
+
+    return opened

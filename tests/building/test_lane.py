@@ -52,7 +52,7 @@ def test_without_a_thread_calls_run_where_they_are_given():
         lane.drain()
 
 
-def test_calls_are_held_until_the_start():
+def test_calls_are_held_until_the_start(until):
     """A call waits for the owner's word, but not for ever: many together are started by themselves."""
     ran: list[int] = []
     with Lane() as lane:
@@ -60,13 +60,10 @@ def test_calls_are_held_until_the_start():
         time.sleep(0.02)
         assert ran == []
         lane.start()
-        end = time.monotonic() + 10
-        while not ran:
-            assert time.monotonic() < end
+        until(lambda: ran)
         for number in range(1, 33):
             lane.call(ran.append, number)
-        while len(ran) < 33:
-            assert time.monotonic() < end
+        until(lambda: len(ran) == 33)
     assert ran == list(range(33))
 
 
@@ -91,24 +88,23 @@ def test_the_caller_waits_for_a_slow_thread():
     assert len(waiting) == 50
 
 
-def test_leaving_by_an_error_drops_what_waits():
+def test_leaving_by_an_error_drops_what_waits(until):
     """What has not begun when the job fails never begins; what runs is finished before anything is cleaned up."""
     ran: list[str] = []
-    started, gate = threading.Event(), threading.Event()
+    started, lane = threading.Event(), Lane()
 
     def first() -> None:
         started.set()
-        gate.wait()
+        until(lambda: any(call.cancelled() for call in list(lane._waiting)))  # by who leaves
         ran.append("first")
 
     def job() -> None:
-        with Lane() as lane:
+        with lane:
             lane.call(first)
             lane.start()
             lane.call(ran.append, "second")
             lane.start()
             started.wait()
-            threading.Timer(0.05, gate.set).start()
             raise KeyError
 
     with pytest.raises(KeyError):

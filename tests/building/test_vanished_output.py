@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -29,10 +28,13 @@ def sources(tmp_path) -> Path:
 
 @pytest.mark.parametrize("engine", [SerialEngine(Tokenizer()), PoolEngine(Tokenizer(), 2)])
 @pytest.mark.parametrize("shard_tokens", [None, 100_000])
-def test_the_folder_is_removed(sources, tmp_path, engine: Engine, shard_tokens):
+def test_the_folder_is_removed(sources, halted, tmp_path, monkeypatch, engine: Engine, shard_tokens):
     """It ends the build with an error that names the folder, wherever the build is; nothing makes the folder anew."""
     output = tmp_path / "c"
     output.mkdir()
+    halt = halted("0*.h5")  # no worker is done before this process hears of it
+    for name, value in halt.variables.items():
+        monkeypatch.setenv(name, value)
     options = ContentOptions(boundary_token_id=0, on_bad_input="skip", shard_tokens=shard_tokens)
     jobs = [
         ShardJob(shard=shard, source=shard.index, options=options, output=output)
@@ -42,6 +44,7 @@ def test_the_folder_is_removed(sources, tmp_path, engine: Engine, shard_tokens):
     def remove(*_: object) -> None:
         while output.exists():  # what is written into it meanwhile may keep it
             shutil.rmtree(output, ignore_errors=True)
+        halt.go.touch()
 
     with pytest.raises(BuildError) as caught:
         engine.run(jobs, Listener(opened=remove))
@@ -50,22 +53,24 @@ def test_the_folder_is_removed(sources, tmp_path, engine: Engine, shard_tokens):
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_the_command(sources, tmp_path, workers):
+def test_the_command(sources, halted, until, tmp_path, workers):
     """The command ends at once with exit code 1 and one line that names the folder."""
     output = tmp_path / "c"
-    options = ["--workers", workers, "--chunk-tokens", "2048", "--on-bad-input", "skip"]
+    options = ["--workers", workers, "--on-bad-input", "skip"]
+    halt = halted("0*.h5")
     build = subprocess.Popen(
         [sys.executable, "-P", "-m", "headrace", "build", sources, "-o", output, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env=halt.environment,
     )
     try:
-        while not list(output.glob(".0*.partial")):
-            assert build.poll() is None, build.stderr.read()
-            time.sleep(0.01)
+        until(lambda: list(output.glob(".0*.partial")) or build.poll() is not None)
+        assert build.poll() is None, build.stderr.read()
         while output.exists():
             shutil.rmtree(output, ignore_errors=True)
-        _, err = build.communicate(timeout=60)
+        halt.go.touch()
+        _, err = build.communicate()
     finally:
         build.kill()
         build.communicate()

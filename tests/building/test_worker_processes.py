@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,6 @@ from headrace.errors import BuildError, TokenizerError
 from headrace.sources import discover
 from headrace.tokenizers.bytes import Tokenizer
 
-SLOW = ("--chunk-tokens", "8", "--workers", "2")
-"""A flush every eight tokens: the stored sources take minutes."""
-
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory) -> Path:
@@ -32,50 +28,21 @@ def sources(tmp_path_factory) -> Path:
     return folder
 
 
-def until(condition: Callable[[], object], seconds: float = 60) -> object:
-    """Wait for something to become true."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
-    return found
-
-
-def children(process: int) -> list[int]:
-    """Processes that a process has started and that still run."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            state, parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:2]
-        except (OSError, IndexError):
-            continue
-        if int(parent) == process and state != "Z":
-            found.append(int(entry.name))
-    return found
-
-
-def running(process: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.fixture
-def start(sources, tmp_path):
-    """Start a slow build in a process group of its own, and wait until both workers write."""
+def start(sources, halted, until, children, tmp_path):
+    """Start a build in a process group of its own, whose workers have written a shard each, and wait to publish it."""
     started = []
 
-    def begin(*options: str) -> tuple["subprocess.Popen[bytes]", list[int]]:
+    def begin() -> tuple["subprocess.Popen[bytes]", list[int]]:
         build = subprocess.Popen(
-            [sys.executable, "-P", "-m", "headrace", "build", sources, "-o", tmp_path / "c", *SLOW, *options],
+            [sys.executable, "-P", "-m", "headrace", "build", sources, "-o", tmp_path / "c", "--workers", "2"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            env=halted("0*.h5").environment,
         )
         started.append(build)
-        until(lambda: len(list((tmp_path / "c").glob(".0*.partial"))) == 2 or build.poll() is not None)
+        until(lambda: len(partials(tmp_path / "c")) == 2 or build.poll() is not None)
         assert build.poll() is None, build.stderr.read()
         return build, children(build.pid)
 
@@ -85,7 +52,12 @@ def start(sources, tmp_path):
         build.communicate()
 
 
-def test_a_killed_worker(start, tmp_path):
+def partials(output: Path) -> list[str]:
+    """Names of the shards that are being written."""
+    return [path.name for path in output.glob(".0*.partial")]
+
+
+def test_a_killed_worker(start, until, children, running, tmp_path):
     """A worker that is killed is replaced, the other goes on; the second death of one source is exit code 1, and says so.
 
     Nothing is left of the shard that the first one wrote, nor of the build.
@@ -93,16 +65,12 @@ def test_a_killed_worker(start, tmp_path):
     build, workers = start()
     assert len(workers) == 2
     os.kill(workers[0], signal.SIGKILL)
-
-    def partials() -> list[str]:
-        return [path.name for path in (tmp_path / "c").glob(".0*.partial")]
-
-    until(lambda: len(partials()) == 2 and not any(f".{workers[0]}." in name for name in partials()))
+    until(lambda: len(names := partials(tmp_path / "c")) == 2 and not any(f".{workers[0]}." in name for name in names))
     second = [process for process in children(build.pid) if process not in workers]
     assert len(second) == 1
     assert running(workers[1])
     os.kill(second[0], signal.SIGKILL)
-    out, err = build.communicate(timeout=60)
+    out, err = build.communicate()
     assert build.returncode == 1
     assert b"a worker died twice (signal 9: Killed) while it read " in err
     assert b".jsonl" in err
@@ -113,30 +81,37 @@ def test_a_killed_worker(start, tmp_path):
 
 
 @pytest.mark.parametrize("which", ["the parent", "all"])
-def test_a_killed_build(start, sources, published, tmp_path, which):
+def test_a_killed_build(start, sources, published, until, running, tmp_path, which):
     """Workers end with their parent, however it went; no corpus opens, and the same command gives the same bytes."""
-    build, workers = start("--chunk-tokens", "256")
+    build, workers = start()
     build.kill()
     for worker in workers if which == "all" else ():
         os.kill(worker, signal.SIGKILL)
-    until(lambda: not any(map(running, workers)), seconds=2)
-    _, err = build.communicate(timeout=60)
+    until(lambda: not any(map(running, workers)))
+    _, err = build.communicate()
     assert b"Traceback" not in err
     with pytest.raises(FileNotFoundError):
         headrace.open(tmp_path / "c")
-    headrace.build(sources, tmp_path / "c", workers=1, chunk_tokens=256)
-    headrace.build(sources, tmp_path / "again", workers=2, chunk_tokens=256)
+    headrace.build(sources, tmp_path / "c", workers=1)
+    headrace.build(sources, tmp_path / "again", workers=2)
     assert published(tmp_path / "c") == published(tmp_path / "again")
 
 
-def test_ctrl_c(start, tmp_path):
+def ignores(process: int, what: signal.Signals) -> bool:
+    """Whether a signal means nothing to a process."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return bool(int(status.split("SigIgn:")[1].split()[0], 16) >> what - 1 & 1)
+
+
+def test_ctrl_c(start, running, tmp_path):
     """Ctrl-C, which reaches the workers as well, ends with exit code 130, one line, and nothing left."""
     build, workers = start()
-    os.kill(workers[0], signal.SIGINT)  # no worker decides by itself, or tells of it
-    time.sleep(0.2)
-    assert all(map(running, [*workers, build.pid]))
+    assert all(ignores(worker, signal.SIGINT) for worker in workers)  # none decides by itself, or tells of it
     os.killpg(build.pid, signal.SIGINT)
-    out, err = build.communicate(timeout=60)
+    for worker in workers:
+        with suppress(ProcessLookupError):  # it is gone already
+            os.kill(worker, signal.SIGINT)
+    out, err = build.communicate()
     assert build.returncode == 130
     assert err.decode().splitlines()[-1] == "headrace: interrupted"
     assert b"Traceback" not in err
@@ -145,7 +120,7 @@ def test_ctrl_c(start, tmp_path):
     assert not any(map(running, workers))
 
 
-def test_two_builds_at_once(start, sources, run_process, tmp_path):
+def test_two_builds_at_once(start, sources, run_process, running, tmp_path):
     """The second of two builds into one folder fails at once and says why; the first goes on."""
     build, workers = start()
     second = run_process("build", sources, "-o", tmp_path / "c")
@@ -218,16 +193,16 @@ def test_an_interpreter_that_does_not_start(sources, tmp_path, monkeypatch):
     assert not (tmp_path / "c").exists()
 
 
-def test_no_descriptors_are_left(sources, tmp_path):
+def test_no_descriptors_are_left(sources, descriptors, tmp_path):
     """A build, also one that fails, closes all pipes and locks that it opened."""
     headrace.build(sources, tmp_path / "first", workers=2)
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     headrace.build(sources, tmp_path / "c", workers=2)
     with pytest.raises(BuildError):
         headrace.build(sources, tmp_path / "c", workers=2, keep_empty=True)
     with pytest.raises(TokenizerError):
         PoolEngine(Unpicklable(), 2)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors() <= before
 
 
 def test_no_more_workers_than_sources(sources, tmp_path):

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,8 @@ from headrace.testing.corpora import small_corpus
 
 OPTIONS = {"fractions": {"val": 0.5}}
 WHENS = ("before", "within", "after")
+DOCUMENTS = 20_000
+"""Of each shard of a longer corpus."""
 
 
 class Case:
@@ -137,8 +138,9 @@ def test_an_unfinished_split_of_another_command(builder, small, files, tmp_path)
         headrace.split(small, left, {"val": 0.5})
 
 
-def long_corpus(folder: Path, shards: int = 2, documents: int = 100_000) -> Path:
-    """Shards of many short documents, which take half a second each."""
+def long_corpus(folder: Path, shards: int = 2) -> Path:
+    """Shards of many short documents."""
+    documents = DOCUMENTS
     small_corpus(folder, [[[1]]], chunk_size=4096)
     entries, start = [], 0
     for number in range(shards):
@@ -160,26 +162,16 @@ def long_corpus(folder: Path, shards: int = 2, documents: int = 100_000) -> Path
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory) -> Path:
-    """Two shards that take half a second each; do not write into it."""
+    """Two shards; do not write into it."""
     return long_corpus(tmp_path_factory.mktemp("long") / "c")
 
 
-def children(process: int) -> list[int]:
-    """Processes that a process has started and that still run."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            state, parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:2]
-        except (OSError, IndexError):
-            continue
-        if int(parent) == process and state != "Z":
-            found.append(int(entry.name))
-    return found
-
-
-def test_a_worker_dies(long, tmp_path, files):
+def test_a_worker_dies(long, tmp_path, files, halted, children, monkeypatch):
     """Its shard is begun once more; the parts are the same. One that dies again stops the split, and nothing is left."""
     headrace.split(long, tmp_path / "o", {"val": 0.5}, workers=1)
+    halt = halted("0*.h5")
+    for name, value in halt.variables.items():
+        monkeypatch.setenv(name, value)
     notices: list[str] = []
     killed: list[int] = []
     others = set(children(os.getpid()))
@@ -188,16 +180,19 @@ def test_a_worker_dies(long, tmp_path, files):
     def kill(event: object) -> None:
         if isinstance(event, Notice):
             notices.append(event.message)
-        if isinstance(event, Progress) and len(killed) < deaths:
-            worker = next(pid for pid in children(os.getpid()) if pid not in others.union(killed))
-            killed.append(worker)
-            os.kill(worker, signal.SIGKILL)
+        if isinstance(event, Progress) and event.documents == 2 * DOCUMENTS:  # both are about to publish
+            for worker in [pid for pid in children(os.getpid()) if pid not in others][: deaths - len(killed)]:
+                killed.append(worker)
+                os.kill(worker, signal.SIGKILL)
+            if len(killed) == deaths:
+                halt.go.touch()
 
     headrace.split(long, tmp_path / "p", {"val": 0.5}, workers=2, on_event=kill)
     assert (
         len([message for message in notices if "a worker died (signal 9: Killed) while it read 00000" in message]) == 1
     )
     assert files(tmp_path / "p") == files(tmp_path / "o")
+    halt.go.unlink()
     deaths = 99
     with pytest.raises(BuildError, match="a worker died twice"):
         headrace.split(long, tmp_path / "q", {"val": 0.5}, workers=2, on_event=kill)
@@ -205,26 +200,23 @@ def test_a_worker_dies(long, tmp_path, files):
 
 
 @pytest.mark.parametrize("way", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.extended)])
-def test_the_command_dies(long, tmp_path, files, way):
+def test_the_command_dies(long, tmp_path, files, halted, until, children, running, way):
     """Killed or interrupted with its workers at work: these end, nothing opens, and the same command then succeeds."""
     headrace.split(long, tmp_path / "o", {"val": 0.5}, workers=1)
     output = tmp_path / "p"
     arguments = ["split", long, "-o", output, "--fraction", "val=0.5", "--workers", "2"]
     command = [*child_command("headrace"), *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    end = time.monotonic() + 60
-    while not list(output.glob("val/.*.partial")):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=halted("0*.h5").environment
+    )
+    until(lambda: len(list(output.glob("val/.0*.partial"))) == 2 or process.poll() is not None)
     workers = children(process.pid)
     assert len(workers) == 2
     process.send_signal(way)
     error = process.communicate()[1].decode()
     assert process.returncode == (-9 if way == signal.SIGKILL else 130)
     assert "Traceback" not in error
-    while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: not any(map(running, workers)))
     if way == signal.SIGINT:
         assert not output.exists()
     else:

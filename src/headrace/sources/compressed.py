@@ -4,10 +4,12 @@ import bz2
 import lzma
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Protocol, cast
+from functools import partial
+from typing import NamedTuple, Protocol, cast
 
 from isal import isal_zlib
 
+from headrace.sources.ahead import made_ahead
 from headrace.sources.files import Compression, SourceFile
 from headrace.sources.rawfile import READ_BYTES, Observer, RawFile, open_raw
 from headrace.sources.zstd import FRAME_MAGIC, is_skippable, zstd_pieces
@@ -59,13 +61,28 @@ def open_stream(
 ) -> Generator[ByteStream]:
     """Open a listed file for one read of its decompressed bytes; `observe` sees the bytes as they lie on disk.
 
-    At least `buffer_bytes` are read from disk at a time: whoever needs only the start of a file asks for few.
+    At least `buffer_bytes` are read from disk at a time: whoever needs only the start of a file asks for few. Whoever
+    observes reads it whole: then a thread decompresses a little ahead of that.
 
     Raises:
         SourceError: the file cannot be opened. Reading raises it too, see `ByteStream.read`.
     """
-    with open_raw(file, observe, buffer_bytes) as raw:
-        yield raw if file.compression is None else _Pieces(raw, _READERS[file.compression](raw))
+    if file.compression is None:
+        with open_raw(file, observe, buffer_bytes) as raw:
+            yield raw
+        return
+    seen: list[bytes] = []
+
+    def keep(_: SourceFile, data: bytes) -> None:
+        seen.append(data)
+
+    with open_raw(file, observe and keep, buffer_bytes) as raw:
+        pieces = _READERS[file.compression](raw)
+        if observe is None:
+            yield _Pieces(_parts(raw, pieces, seen, least=1))
+            return
+        with made_ahead(_parts(raw, pieces, seen, least=PIECE_BYTES)) as parts:
+            yield _Pieces(parts, partial(observe, file))
 
 
 def read_all(stream: ByteStream, count: int) -> bytes:
@@ -81,18 +98,52 @@ def read_all(stream: ByteStream, count: int) -> bytes:
     return b"".join(parts)
 
 
-class _Pieces:
-    """A stream cut from pieces of any length."""
+class _Part(NamedTuple):
+    """Some of a file."""
 
-    def __init__(self, raw: RawFile, pieces: Iterator[bytes]) -> None:
-        self._raw = raw
-        self._pieces = pieces
+    pieces: list[bytes]
+    """Decompressed."""
+    seen: list[bytes]
+    """As they lie on disk."""
+    consumed: int
+    """Bytes on disk read until then."""
+
+
+def _parts(raw: RawFile, pieces: Iterator[bytes], seen: list[bytes], *, least: int) -> Iterator[_Part]:
+    """Put pieces together, until they are `least` bytes; what was read before a fault comes before it."""
+    some: list[bytes] = []
+    fault: Exception | None = None
+    try:
+        for piece in pieces:
+            some.append(piece)
+            if sum(map(len, some)) >= least:
+                yield _Part(some, seen.copy(), raw.consumed)
+                some = []
+                seen.clear()
+    except Exception as error:  # noqa: BLE001  # raised below
+        fault = error
+    yield _Part(some, seen.copy(), raw.consumed)
+    if fault is not None:
+        raise fault
+
+
+class _Pieces:
+    """A stream cut from pieces of any length; `observe` sees what they were read from when they are taken."""
+
+    def __init__(self, parts: Iterator[_Part], observe: Callable[[bytes], None] | None = None) -> None:
+        self.consumed = 0
+        self._observe = observe
+        self._pieces = self._taken(parts)
         self._piece = b""
         self._start = 0
 
-    @property
-    def consumed(self) -> int:
-        return self._raw.consumed
+    def _taken(self, parts: Iterator[_Part]) -> Iterator[bytes]:
+        for part in parts:
+            if self._observe is not None:
+                for data in part.seen:
+                    self._observe(data)
+            self.consumed = part.consumed
+            yield from part.pieces
 
     def read(self, count: int, /) -> bytes:
         while self._start == len(self._piece):

@@ -44,14 +44,14 @@ def test_only_a_few_are_made():
 
     with made_ahead(make()) as coming:
         assert next(coming) == 0
-    assert len(made) <= 6
+    assert len(made) < 30
 
 
 @pytest.mark.parametrize("pieces", [0, 1, 3])
 def test_what_is_seen_goes_by_what_is_taken(tmp_path, pieces):
     """Of a compressed file, those bytes are observed that were read for what was taken, however far ahead the thread is."""
     path = tmp_path / "a.txt.gz"
-    path.write_bytes(gzip.compress(bytes(range(256)) * 4096 * 10, compresslevel=0))
+    path.write_bytes(gzip.compress(bytes(range(256)) * 4096 * 30, compresslevel=0))
     file = SourceFile(path, "a.txt.gz", path.stat().st_size, "text", "gzip")
     found = set()
     for _ in range(5):

@@ -10,7 +10,8 @@ from typing import TypeVar
 __all__ = ["made_ahead"]
 
 Item = TypeVar("Item")
-_AHEAD = 4
+_AHEAD = 16
+"""Of pieces of a file, somewhat more than a batch: so the next one is made while this one is encoded."""
 
 
 @contextmanager

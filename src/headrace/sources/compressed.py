@@ -101,7 +101,7 @@ def read_all(stream: ByteStream, count: int) -> bytes:
 class _Part(NamedTuple):
     """Some of a file."""
 
-    pieces: list[bytes]
+    data: bytes
     """Decompressed."""
     seen: list[bytes]
     """As they lie on disk."""
@@ -117,12 +117,12 @@ def _parts(raw: RawFile, pieces: Iterator[bytes], seen: list[bytes], *, least: i
         for piece in pieces:
             some.append(piece)
             if sum(map(len, some)) >= least:
-                yield _Part(some, seen.copy(), raw.consumed)
+                yield _Part(b"".join(some), seen.copy(), raw.consumed)
                 some = []
                 seen.clear()
     except Exception as error:  # noqa: BLE001  # raised below
         fault = error
-    yield _Part(some, seen.copy(), raw.consumed)
+    yield _Part(b"".join(some), seen.copy(), raw.consumed)
     if fault is not None:
         raise fault
 
@@ -143,7 +143,7 @@ class _Pieces:
                 for data in part.seen:
                     self._observe(data)
             self.consumed = part.consumed
-            yield from part.pieces
+            yield part.data
 
     def read(self, count: int, /) -> bytes:
         while self._start == len(self._piece):

@@ -10,25 +10,23 @@ from typing import TypeVar
 __all__ = ["made_ahead"]
 
 Item = TypeVar("Item")
-_AHEAD = 16
-"""Of pieces of a file, somewhat more than a batch: so the next one is made while this one is encoded."""
 
 
 @contextmanager
-def made_ahead(items: Iterator[Item]) -> Generator[Iterator[Item]]:
-    """Let a thread make the next few items while the present one is used; what making one raises, taking it raises.
+def made_ahead(items: Iterator[Item], depth: int) -> Generator[Iterator[Item]]:
+    """Let a thread make the next `depth` items while the present one is used; what making one raises, taking it raises.
 
     For work that lets go of the interpreter's lock. Leaving the context waits for the item that is being made.
     """
     pool = ThreadPoolExecutor(1)
     try:
-        yield _taken(pool, items)
+        yield _taken(pool, items, depth)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _taken(pool: ThreadPoolExecutor, items: Iterator[Item]) -> Iterator[Item]:
-    coming: deque[Future[list[Item]]] = deque(pool.submit(_next, items) for _ in range(_AHEAD))
+def _taken(pool: ThreadPoolExecutor, items: Iterator[Item], depth: int) -> Iterator[Item]:
+    coming: deque[Future[list[Item]]] = deque(pool.submit(_next, items) for _ in range(depth))
     while made := coming.popleft().result():
         coming.append(pool.submit(_next, items))
         yield from made

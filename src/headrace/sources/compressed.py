@@ -17,7 +17,9 @@ from headrace.sources.zstd import FRAME_MAGIC, is_skippable, zstd_pieces
 __all__ = ["ByteStream", "compression_of", "open_stream", "read_all"]
 
 PIECE_BYTES = 512 * 1024
-"""Most bytes that are decompressed at a time, however well they were compressed."""
+"""Most bytes that are decompressed at a time, however well they were compressed; and about what is given at a time."""
+_PIECES_AHEAD = 16
+"""Somewhat more than a batch: the next one is decompressed while this one is encoded."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
@@ -81,7 +83,7 @@ def open_stream(
         if observe is None:
             yield _Pieces(_parts(raw, pieces, seen, least=1))
             return
-        with made_ahead(_parts(raw, pieces, seen, least=PIECE_BYTES)) as parts:
+        with made_ahead(_parts(raw, pieces, seen, least=PIECE_BYTES), _PIECES_AHEAD) as parts:
             yield _Pieces(parts, partial(observe, file))
 
 

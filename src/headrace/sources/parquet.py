@@ -1,9 +1,10 @@
 """Parquet files: one document a row, the text in one of the columns. Needs the extra `parquet`."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from headrace.sources.ahead import made_ahead
 from headrace.sources.columns import PIECE_ROWS, ColumnReader, load_pyarrow, steps_of, told_as_damage
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch
 from headrace.sources.field import Field, as_field
@@ -21,6 +22,8 @@ BATCH_BYTES = 4 * 1024 * 1024
 """Bytes of text after which a batch is delivered."""
 _STEP_BYTES = 256 * 1024
 """Text decoded at a time, about: fewer rows where they are long."""
+_MOST_AHEAD = 16
+"""Such steps that are decoded before they are taken, if they are no more than a batch."""
 _DICTIONARY_BYTES = 64 * 1024 * 1024
 _LEAST_ROWS = 16
 _PAGE_BYTES = 1024 * 1024
@@ -148,15 +151,28 @@ def read_parquet(
 
 def _pieces(
     parquet: Any,  # noqa: ANN401  # no types
-    groups: Iterable[int],
+    groups: Sequence[int],
     field: Field,
     reader: ColumnReader,
 ) -> Iterator[None]:
-    columns = list(field.columns)
+    if not groups:
+        return
+    largest = max(_step_bytes(parquet.metadata.row_group(group), field) for group in groups)
+    depth = max(min(BATCH_BYTES // max(largest, _STEP_BYTES), _MOST_AHEAD), 1)
+    with made_ahead(_record_batches(parquet, groups, field), depth) as batches:
+        for batch in batches:
+            yield from reader.pieces(batch)
+
+
+def _record_batches(parquet: Any, groups: Iterable[int], field: Field) -> Iterator[Any]:  # noqa: ANN401  # as above
     for group in groups:
         rows = _rows_at_a_time(parquet.metadata.row_group(group), field)
-        for batch in parquet.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
-            yield from reader.pieces(batch)
+        yield from parquet.iter_batches(rows, row_groups=[group], columns=list(field.columns), use_threads=False)
+
+
+def _step_bytes(group: Any, field: Field) -> int:  # noqa: ANN401  # as above
+    """Of the rows of a row group that are decoded at a time, all columns counted, about."""
+    return group.total_byte_size * _rows_at_a_time(group, field) // max(group.num_rows, 1)
 
 
 def _rows_at_a_time(group: Any, field: Field) -> int:  # noqa: ANN401  # as above

@@ -77,7 +77,7 @@ def require_equal(name: str, straight: Process, headrace: Process) -> None:
 def main() -> int:
     """Measure, print, save; 1 if a limit is missed."""
     parser = argparse.ArgumentParser(description="Compare builds of all formats with the straight line.")
-    parser.add_argument("--megabytes", type=int, default=200, help="text to tokenize, in 10**6 bytes")
+    parser.add_argument("--megabytes", type=int, default=350, help="text to tokenize, in 10**6 bytes")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     corpora.compile_package()

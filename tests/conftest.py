@@ -36,10 +36,15 @@ settings.load_profile("headrace")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep what Headrace derives of foreign corpora out of the user's cache folder, in child processes too."""
+    """Keep what Headrace derives of foreign corpora out of the user's cache folder, in child processes too.
+
+    Nor do the user's settings count.
+    """
     cache = tempfile.TemporaryDirectory(prefix="headrace-tests-")
     config.add_cleanup(cache.cleanup)
     os.environ["XDG_CACHE_HOME"] = cache.name
+    for name in ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        os.environ.pop(name, None)  # what decides how a terminal is written to
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 _EXPECTATION = re.compile(r"[0-9a-f]{8,64}")
+_SIGNAL_SECONDS = 0.2
+"""The system may give a signal to another thread than the main one, which hears of it only when it wakes."""
 
 
 class _Task(NamedTuple):
@@ -251,6 +253,8 @@ def _collect(futures: Sequence[Future[_Judged]], on_event: Subscriber) -> list[_
     found: list[_Judged] = []
     try:
         for future in futures:
+            while not wait([future], _SIGNAL_SECONDS).done:
+                pass
             found.append(future.result())
             on_event(found[-1].report.event)
     finally:

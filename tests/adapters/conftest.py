@@ -1,5 +1,8 @@
 """A small corpus on disk, its plan and its batches, for every adapter."""
 
+import random
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,30 @@ WINDOW, BATCH = 16, 8
 def folder(tmp_path_factory) -> Path:
     """A corpus of three shards and about 6,000 tokens."""
     return small_corpus(tmp_path_factory.mktemp("adapters") / "corpus", random_documents(5, [70, 1, 130]))
+
+
+@pytest.fixture(autouse=True)
+def one_machine(monkeypatch) -> None:
+    """Groups of processes meet on this machine, whatever its name leads to."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    """A port that nobody listens at, and that the system gives nobody who asks for any."""
+
+    def find() -> int:
+        stop = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+        while True:
+            port = random.SystemRandom().randrange(stop // 2, stop)
+            with socket.socket() as free:
+                try:
+                    free.bind(("127.0.0.1", port))
+                except OSError:
+                    continue
+            return port
+
+    return find
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """JAX: global arrays over eight devices of one process, and over two processes."""
 
-import socket
 import subprocess
 import sys
 
@@ -106,7 +105,7 @@ def run(*commands) -> None:
         for words in commands
     ]
     try:
-        ended = [(process.communicate(timeout=250)[1], process.returncode) for process in processes]
+        ended = [(process.communicate(timeout=500)[1], process.returncode) for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -119,9 +118,7 @@ def test_eight_devices(folder):
 
 
 @pytest.mark.extended
-def test_two_processes_of_four_devices(folder):
+def test_two_processes_of_four_devices(folder, free_port):
     """Each process makes the rows of its own devices; replicas across processes make the same; a mesh that mixes is refused."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     run(*((RANKED, folder, port, rank) for rank in range(2)))

@@ -52,7 +52,7 @@ def run_group(folder, tmp_path, size, shape=(), names=(), dims=(), workers=0):
             subprocess.Popen([sys.executable, "-P", "-c", PROGRAM, *map(str, words)], stderr=subprocess.PIPE, text=True)
         )
     try:
-        ended = [(process.communicate(timeout=200)[1], process.returncode) for process in processes]
+        ended = [(process.communicate(timeout=500)[1], process.returncode) for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -256,8 +256,8 @@ def test_prefetch_changes_nothing(make_loader):
 
 def test_nothing_is_left_in_shared_memory(make_loader):
     """Streams and workers leave no name in /dev/shm."""
-    list(StepDataLoader(BatchStream(make_loader(), steps=6), num_workers=2, multiprocessing_context="fork"))
     shared = Path("/dev/shm")  # noqa: S108  # that very folder
-    assert [
-        path for path in shared.iterdir() if f"-{os.getpid()}-" in path.name or f"_{os.getpid()}_" in path.name
-    ] == []
+    before = {*shared.iterdir()}
+    list(StepDataLoader(BatchStream(make_loader(), steps=6), num_workers=2, multiprocessing_context="fork"))
+    new = {path.name for path in {*shared.iterdir()} - before}
+    assert [name for name in new if f"-{os.getpid()}-" in name or f"_{os.getpid()}_" in name] == []

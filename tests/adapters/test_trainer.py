@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import socket
 import subprocess
 import sys
 
@@ -159,11 +158,8 @@ Path(f"{output}-{trainer.args.process_index}").write_bytes(pickle.dumps(found))
 """
 
 
-def run_ranks(folder, output, resume="") -> list:
+def run_ranks(port, folder, output, resume="") -> list:
     """Train in two processes; returns rows and losses of each."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     processes = []
     for rank in range(2):
         ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
@@ -171,7 +167,7 @@ def run_ranks(folder, output, resume="") -> list:
         words = [sys.executable, "-P", "-c", RANKED, __file__, str(folder), str(output), str(resume)]
         processes.append(subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True))
     try:
-        ended = [(process.communicate(timeout=250)[1], process.returncode) for process in processes]
+        ended = [(process.communicate(timeout=500)[1], process.returncode) for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -179,11 +175,11 @@ def run_ranks(folder, output, resume="") -> list:
     return [pickle.loads(output.with_name(f"{output.name}-{rank}").read_bytes()) for rank in range(2)]  # noqa: S301  # our own
 
 
-def test_two_processes_share_the_batches(make_loader, folder, tmp_path):
+def test_two_processes_share_the_batches(make_loader, folder, free_port, tmp_path):
     """Of two gloo processes each takes its part of every step, neither sharded once more nor repeated, and so on resuming."""
     loader = make_loader(**PLAN)
-    first = run_ranks(folder, tmp_path / "run")
-    second = run_ranks(folder, tmp_path / "again", tmp_path / "run" / "checkpoint-4")
+    first = run_ranks(free_port(), folder, tmp_path / "run")
+    second = run_ranks(free_port(), folder, tmp_path / "again", tmp_path / "run" / "checkpoint-4")
     for results, steps in ((first, range(STEPS)), (second, range(4, STEPS))):
         for rank, (seen, _) in enumerate(results):
             own = loader.on_rank(rank, 2)

@@ -289,7 +289,12 @@ LINES = st.sampled_from(
 )
 
 
-@settings(max_examples=25, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(lines=st.lists(LINES, min_size=1, max_size=6), mode=st.sampled_from(["error", "skip", "replace"]))
 def test_reports_hold_no_text_of_documents(tmp_path_factory, lines, mode):
     """Neither events, errors with all that led to them, nor the list of dropped documents hold a word of a document."""

@@ -145,7 +145,9 @@ def build_and_check(tokenizer: headrace.Tokenizer, files: list[tuple], options: 
             check(corpus, model)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(files=FILES, options=OPTIONS)
 def test_any_corpus(bytes_with_bos, files, options):
     """Whatever the documents, the sharding, the chunks and the cuts: nothing is lost, moved or counted wrongly."""
@@ -153,7 +155,9 @@ def test_any_corpus(bytes_with_bos, files, options):
 
 
 @pytest.mark.extended
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(files=FILES, options=OPTIONS)
 def test_any_corpus_at_length(bytes_with_bos, files, options):
     """The same with many more examples."""

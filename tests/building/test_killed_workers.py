@@ -33,7 +33,7 @@ class Mortal(headrace.Tokenizer):
     def encode_documents(self, texts):
         for word, first in self.words.items():
             if any(word in text for text in texts) and not (self.once and (self.once / word.decode()).exists()):
-                end = time.monotonic() + 60
+                end = time.monotonic() + 240
                 while first and not first.exists():
                     assert time.monotonic() < end, f"waited in vain for {first}"
                     time.sleep(0.01)
@@ -51,7 +51,7 @@ class Doubted(headrace.Tokenizer):
     def check(self, texts):
         # The first check ends its process once a job is done there, the second one finds that all is wrong.
         if not (self.folder / "first").exists():
-            end = time.monotonic() + 60
+            end = time.monotonic() + 240
             while not list(self.folder.glob("c/.headrace/journal.jsonl")):
                 assert time.monotonic() < end
                 time.sleep(0.01)

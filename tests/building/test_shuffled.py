@@ -20,7 +20,9 @@ from headrace.events import Event, Notice, Progress, ShardWritten
 from headrace.manifest import read_manifest
 from headrace.sampling.document_keys import document_keys
 
-MOST = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MOST = settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 BUILD_STREAM = 9
 CUT, PART = 2000, 3000
 SHARD_TOKENS = 3000

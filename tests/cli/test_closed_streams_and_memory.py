@@ -39,7 +39,7 @@ def test_a_file_without_documents_is_mentioned(tmp_path):
 def test_too_little_memory_names_the_source(tmp_path):
     """A document that memory cannot hold is an error that names its file, without a traceback; nothing is published."""
     (tmp_path / "a.jsonl").write_text('{"text": "' + "abcdefg hij" * 10_000_000 + '"}\n', encoding="utf-8")
-    done = shell(f"ulimit -v 900000; {HEADRACE} build a.jsonl -o out --workers 1", tmp_path)
+    done = shell(f"ulimit -v 900000; OPENBLAS_NUM_THREADS=1 {HEADRACE} build a.jsonl -o out --workers 1", tmp_path)
     assert done.returncode == 1
     assert "a.jsonl: not enough memory" in done.stderr
     assert "Traceback" not in done.stderr

@@ -248,7 +248,7 @@ def test_a_damaged_partial_ends_in_an_error(tmp_path, stepped_build):
     for ask in (corpus.refresh, lambda: other[first:], lambda: headrace.open(tmp_path, live=True)):
         with pytest.raises((CorruptShardError, UnreadableShardError), match=r"\.partial"):
             ask()
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 120
     assert corpus[:first].tolist() == build.line[:first]
 
 

@@ -47,7 +47,7 @@ def start(folder: Path, steps: range, *, files: int = 0, prefetch: int = 0) -> "
 
 def result(process: "subprocess.Popen[str]") -> str:
     """What it printed."""
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=500)
     assert process.returncode == 0, err
     return out.strip()
 

@@ -39,7 +39,12 @@ def test_what_is_shown(make_file: Maker, data: bytes, place: int, shown: str) ->
     assert excerpts(make_file(data), [place]) == {place: shown}
 
 
-@settings(max_examples=100, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     data=st.binary(max_size=3000),
     places=st.lists(st.integers(0, 3100), max_size=8),

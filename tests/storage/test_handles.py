@@ -227,7 +227,7 @@ def test_a_fork_while_another_thread_reads(tmp_path):
         for _ in range(20):
             child = os.fork()
             if not child:
-                signal.alarm(30)
+                signal.alarm(240)
                 os._exit(0 if np.array_equal(corpus[:], tokens) else 1)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:

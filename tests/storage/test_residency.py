@@ -13,7 +13,7 @@ from headrace.storage.residency import is_resident
 PAGES = 64
 
 
-def test_pages_that_were_read_are_resident(tmp_path):
+def test_pages_that_were_read_are_resident(tmp_path, until):
     """Before a page was read none is, where the file's pages were dropped; afterwards all are, whatever part is meant."""
     path = tmp_path / "file"
     path.write_bytes(os.urandom(PAGES * mmap.PAGESIZE))
@@ -23,9 +23,8 @@ def test_pages_that_were_read_are_resident(tmp_path):
         view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     start = int(np.frombuffer(view, dtype=np.uint8).__array_interface__["data"][0])
     before = is_resident(start, PAGES * mmap.PAGESIZE)
-    assert len(view[:]) == PAGES * mmap.PAGESIZE
     for offset, size in ((0, 1), (0, PAGES * mmap.PAGESIZE), (mmap.PAGESIZE - 1, 2), (100, 3 * mmap.PAGESIZE)):
-        assert is_resident(start + offset, size)
+        until(lambda at=start + offset, size=size: len(view[:]) and is_resident(at, size))  # unless memory is short
     if before:
         pytest.skip("this file system keeps its pages in memory")
 
@@ -35,13 +34,12 @@ def test_an_address_that_is_not_mapped():
     assert not is_resident(0, 1)
 
 
-def test_long_windows_of_resident_data_ask_for_nothing(tmp_path: Path, monkeypatch):
+def test_long_windows_of_resident_data_ask_for_nothing(tmp_path: Path, monkeypatch, until):
     """Scattered windows of 64 KiB and more: advice while the data is not in memory, none once it is."""
     (tmp_path / "a.txt").write_text("x" * 3_000_000)
     headrace.build(tmp_path / "a.txt", tmp_path / "c", workers=1)
     advised = []
     with headrace.open(tmp_path / "c") as corpus:
-        tokens = corpus[:]
         starts = np.array([[5], [2_500_000], [1_000_000]])
         from headrace.storage import residency
 
@@ -54,7 +52,13 @@ def test_long_windows_of_resident_data_ask_for_nothing(tmp_path: Path, monkeypat
 
         monkeypatch.setattr(residency, "is_resident", seen)
         block = corpus.windows(starts, 40_000)
-        for step in range(3):
-            block.gather_into(step, out)
-            assert np.array_equal(out[0], tokens[starts[step, 0] : starts[step, 0] + 40_000])
-    assert advised == [False, False, False]
+
+        def read_all() -> list[bool]:
+            tokens = corpus[:]
+            advised.clear()
+            for step in range(3):
+                block.gather_into(step, out)
+                assert np.array_equal(out[0], tokens[starts[step, 0] : starts[step, 0] + 40_000])
+            return advised
+
+        until(lambda: read_all() == [False, False, False])  # at once, unless memory is short

@@ -219,7 +219,9 @@ def test_a_shard_cut_after_opening(folder):
     assert corpus[0] == TOKENS[0]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_any_damage_of_the_sidecar_is_seen(folder, data):
     """Whatever bytes are changed, the sidecar reads as none, or as the same table."""

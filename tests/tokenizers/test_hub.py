@@ -47,6 +47,8 @@ def no_hub(monkeypatch, tmp_path):
         "HF_HUB_CACHE",
         "HF_HUB_OFFLINE",
         "HF_TOKEN",
+        "ALL_PROXY",
+        "all_proxy",
         "http_proxy",
         "https_proxy",
         "HTTP_PROXY",
@@ -123,7 +125,7 @@ def test_without_a_network_it_is_one_clear_line_at_once(monkeypatch, offline):
     with pytest.raises(TokenizerError, match="Pass the path of a tokenizer") as error:
         load_tokenizer("gpt2")
     message = str(error.value)
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 120
     assert "\n" not in message
     assert ("HF_HUB_OFFLINE" if offline else "Connection refused") in message
 

@@ -232,7 +232,7 @@ def test_nothing_heavy_is_imported_before_it_is_used():
         "heavy = {'gigatoken', 'awkward', 'tokenizers', 'huggingface_hub', 'h5py'} & set(sys.modules); "
         "assert not heavy, heavy"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_decoding_does_not_load_gigatoken(gpt2_folder, tmp_path):
@@ -243,4 +243,4 @@ def test_decoding_does_not_load_gigatoken(gpt2_folder, tmp_path):
         f"assert load.load_from_corpus({str(corpus)!r}).decode([15496]) == 'Hello'; "
         "assert not {'gigatoken', 'awkward'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True)

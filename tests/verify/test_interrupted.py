@@ -40,7 +40,7 @@ def test_control_c(tmp_path, until, workers):
     try:
         until(lambda: bytes_read(process) > BEGUN or process.poll() is not None)
         assert process.poll() is None, process.stderr.read()
-        process.send_signal(signal.SIGSTOP)
+        process.send_signal(signal.SIGSTOP)  # what it reads until the signal comes does not count
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
         before = bytes_read(process)
         process.send_signal(signal.SIGINT)

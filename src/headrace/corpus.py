@@ -17,10 +17,10 @@ from headrace.manifest import (
     Manifest,
     ShardEntry,
     is_sha256,
-    read_manifest,
 )
 from headrace.reading import Corpus
 from headrace.storage.hdf5_corpus import checked_layout, open_line, open_mask_line
+from headrace.storage.index_sidecar import open_manifest
 from headrace.storage.loose import entry_of, line_of, made_up_manifest, mask_opener, stat_fingerprint
 from headrace.storage.token_line import Io
 from headrace.storage.versions import read_version
@@ -153,7 +153,7 @@ def open_index(path: Path, options: dict[str, Any], version: str | None = None) 
 
 def _read_index(path: Path, version: str | None) -> Manifest:
     try:
-        return read_manifest(path) if version is None else read_version(path, version)
+        return open_manifest(path) if version is None else read_version(path, version, open_manifest)
     except MissingShardError as error:
         from headrace.in_progress import BUILDING_NAME  # noqa: PLC0415  # who reads a corpus needs none of it
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, NoDocumentsError, OutOfRangeError
 from headrace.manifest import NO_HASH, Manifest, ShardEntry, is_sha256
-from headrace.shards import column
+from headrace.shards import column, counts
 from headrace.storage.document_ends import document_ends
 from headrace.storage.shard_files import DocumentReader
 from headrace.storage.token_line import TokenLine
@@ -80,8 +80,8 @@ class Documents(Sequence[NDArray[Any]]):
         self._entries = entries
         self._known = known
         self._readers = readers
-        self._cumulative = np.cumsum([0, *column(entries, "document_count")], dtype=np.int64)
-        self._starts = np.array([*column(entries, "global_start"), line.token_count], dtype=np.int64)
+        self._cumulative = np.append(0, counts(entries, "document_count")).cumsum()
+        self._starts = np.append(counts(entries, "global_start"), line.token_count)
         self._columns: OrderedDict[int, DocumentColumns] = OrderedDict()
         self._ends: NDArray[np.int64] | None = None
 

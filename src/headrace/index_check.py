@@ -1,7 +1,6 @@
 """What can be said against `shards.json`, the extents, and the earlier indexes, once every shard has been looked into."""
 
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,13 +9,16 @@ from typing import Any, cast
 
 from headrace.errors import HeadraceError, ManifestError, MissingShardError, Problem
 from headrace.manifest import Append, Manifest, checksum_of
+from headrace.storage.derived import is_sealed
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import load_extents, sidecar_name
+from headrace.storage.index_sidecar import contradicts, index_sidecar
 from headrace.storage.versions import VERSIONS, extents_name, read_version
 
 __all__ = ["check_files", "stored_extents"]
 
 _ADVICE = "remove it: opening derives it again from the shards"
+_INDEX_ADVICE = "remove it: opening goes without it"
 DocumentsByFile = tuple[tuple[str, int], ...] | None
 """Label and documents of each source file of a shard, in order; None where they are not known."""
 
@@ -41,11 +43,13 @@ def check_files(
         wrong = [name for name, path in moved if index.parent / path == sidecar]
         found[sidecar] = [Problem(str(sidecar), f"is not as shard {name} lies on disk; {_ADVICE}") for name in wrong]
         found[sidecar] += _sidecar(sidecar)
+    found[index_sidecar(index)] = _index_sidecar(index)
     for append in manifest.appends:
         kept = index.parent / VERSIONS / f"{append.base}.json"
         found[kept] = _kept(index, kept, manifest, append)
         extents = [index.parent / extents_name(append.base, mask=mask) for mask in masks]
         found |= {path: _sidecar(path) for path in extents}
+        found[index_sidecar(kept)] = _index_sidecar(kept)
     return found
 
 
@@ -134,7 +138,7 @@ def stored_extents(index: Path, manifest: Manifest) -> list[ShardExtents] | None
     return extents if extents is not None and len(extents) == len(manifest.shards) else None
 
 
-def _sidecar(path: Path) -> list[Problem]:
+def _sidecar(path: Path, advice: str = _ADVICE) -> list[Problem]:
     """Whether a sidecar is whole. One of another corpus is none of this one's: it is left by a build that was killed."""
     try:
         data = path.read_bytes()
@@ -142,9 +146,20 @@ def _sidecar(path: Path) -> list[Problem]:
         return []
     except OSError as error:
         return [Problem(str(path), f"cannot be read: {error.strerror}")]
-    if data and zlib.crc32(data[:-4]) == int.from_bytes(data[-4:], "little"):
+    if is_sealed(data):
         return []
-    return [Problem(str(path), f"is damaged: its checksum is not that of its content; {_ADVICE}")]
+    return [Problem(str(path), f"is damaged: its checksum is not that of its content; {advice}")]
+
+
+def _index_sidecar(index: Path) -> list[Problem]:
+    """Whether the sidecar of an index is whole and, if it is of this one's bytes, says what they say."""
+    path = index_sidecar(index)
+    found = _sidecar(path, _INDEX_ADVICE)
+    if not found:
+        with suppress(OSError):  # there is none; or it or the index was replaced since
+            if contradicts(path.read_bytes(), index.read_bytes()):
+                found.append(Problem(str(path), f"and {index.name} say different things; {_INDEX_ADVICE}"))
+    return found
 
 
 def _kept(index: Path, path: Path, manifest: Manifest, append: Append) -> list[Problem]:

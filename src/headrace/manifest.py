@@ -9,19 +9,21 @@ import hashlib
 import json
 import os
 import re
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from headrace.errors import ManifestError, MissingShardError, UnreadableShardError
-from headrace.shards import ShardEntry, column
+from headrace.shards import NO_HASH, ShardEntry, column, counts, digests
 
 __all__ = [
     "INDEX_NAME",
     "LOCAL",
     "MAX_UINT16_VOCAB",
+    "NO_HASH",
     "PRIVATE",
     "Append",
     "By",
@@ -34,6 +36,7 @@ __all__ = [
     "TokenizerRef",
     "dtype_name_for",
     "index_path",
+    "read_index",
     "read_manifest",
 ]
 
@@ -47,7 +50,6 @@ MAX_UINT16_VOCAB = 65536
 """Largest `vocab_size` whose ids (0 to 65,535) all fit uint16."""
 _HEX64 = re.compile(r"[0-9a-f]{64}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-NO_HASH = "0" * 64
 By = Literal["text", "tokens"]
 """Of what the hash is by which a corpus is split."""
 
@@ -187,7 +189,7 @@ class Manifest:
     """None in version 1, which does not say."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The build options that decide the content; of what was appended, see `appends`."""
-    sources: tuple[SourceEntry, ...] = ()
+    sources: Sequence[SourceEntry] = ()
     appends: tuple[Append, ...] = ()
     """In order; empty for a corpus that was built at once."""
     splits: tuple[Split, ...] = ()
@@ -219,6 +221,10 @@ class Manifest:
             self._known.append(self._fingerprint())
         return self._known[0]
 
+    def take_fingerprint(self, fingerprint: Fingerprint) -> None:
+        """Have what was worked out before: it needs every shard."""
+        self._known[:] = [fingerprint]
+
     def _fingerprint(self) -> Fingerprint:
         masked = self.has_loss_mask
         head = [
@@ -230,15 +236,12 @@ class Manifest:
             *(["loss_mask"] if masked else []),
         ]
         digest = hashlib.sha256(json.dumps(head, separators=(",", ":")).encode())
-        counts = column(self.shards, "token_count"), column(self.shards, "document_count")
-        columns = [self._digests("sha256"), self._digests("documents_sha256"), *counts]
-        columns += [self._digests("loss_mask_sha256")] if masked else []
-        digest.update(b"".join(map(struct.Struct("<32s32sQQ32s" if masked else "<32s32sQQ").pack, *columns)))
+        totals = (counts(self.shards, name).astype("<i8") for name in ("token_count", "document_count"))
+        columns = [digests(self.shards, "sha256"), digests(self.shards, "documents_sha256")]
+        columns += [total.view(np.uint8).reshape(-1, 8) for total in totals]
+        columns += [digests(self.shards, "loss_mask_sha256")] if masked else []
+        digest.update(np.hstack(columns).tobytes())
         return Fingerprint(digest.hexdigest(), "content")
-
-    def _digests(self, name: str) -> list[bytes]:
-        digests = bytes.fromhex("".join(digits or NO_HASH for digits in column(self.shards, name)))
-        return [digests[start : start + 32] for start in range(0, len(digests), 32)]
 
     def to_json(self) -> bytes:
         """`shards.json` as bytes: sorted keys, no clock, no host, so equal corpora give equal bytes."""
@@ -326,12 +329,16 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         ManifestError: it is damaged.
     """
     index = index_path(path)
+    return Manifest.from_json(read_index(index), name=str(index))
+
+
+def read_index(index: Path) -> bytes:
+    """The bytes of an index; errors as of `read_manifest`."""
     try:
-        data = index.read_bytes()
+        return index.read_bytes()
     except FileNotFoundError as error:
         raise MissingShardError(
             f"{index}: no such file; a corpus is a folder with {INDEX_NAME} in it (`headrace build` makes one, and `headrace status` tells of one that is being made)"
         ) from error
     except OSError as error:
         raise UnreadableShardError(f"{index}: cannot be read: {error.strerror}") from error
-    return Manifest.from_json(data, name=str(index))

@@ -1,7 +1,7 @@
 """Checks of a decoded `shards.json`: every problem is collected, each fault once."""
 
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast, get_args
 
 from headrace.errors import Problem
@@ -92,7 +92,7 @@ class ManifestChecker:
     def _total(self, body: Mapping[str, Any], key: str, part: str, table: ShardTable | None) -> None:
         total = self._integer(body, key, "")
         rows: list[Any] = body["shards"]
-        parts: list[Any] = table.column(part) if table else [row.get(part) for row in rows if isinstance(row, dict)]
+        parts: Sequence[Any] = table.column(part) if table else [row.get(part) for row in rows if isinstance(row, dict)]
         known = table is not None or (len(parts) == len(rows) and all(map(_is_count, parts)))
         if _is_count(body.get(key)) and known and total != sum(parts):
             self._problem(key, f"says {total}, but the shards add up to {sum(parts)}")

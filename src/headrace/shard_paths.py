@@ -51,9 +51,8 @@ def locate_shards(index: Path, manifest: Manifest) -> tuple[Sequence[ShardEntry]
         sizes in bytes, -1 where there is none.
     """
     if isinstance(manifest.shards, ShardTable):
-        folder = str(index.parent)
-        paths = [f"{folder}/{path}" for path in manifest.shards.column("path")]
-        return manifest.shards.with_paths(paths), [file_size(path) for path in paths]
+        placed = manifest.shards.in_folder(str(index.parent))
+        return placed, list(map(file_size, placed.texts("path")))
     located: list[ShardEntry] = []
     sizes: list[int] = []
     for entry in manifest.shards:

@@ -1,12 +1,19 @@
 """The shards that an index lists: one as a frozen value, and many of them as columns."""
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import accumulate
 from typing import Any, Self, cast, overload
 
-__all__ = ["ShardEntry", "ShardTable", "column"]
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.compact import Digests, Texts
+
+__all__ = ["HASHES", "NO_HASH", "STORED_COUNTS", "TEXTS", "ShardEntry", "ShardTable", "column", "counts", "digests"]
+
+NO_HASH = "0" * 64
 
 _OPTIONAL = {"sources_sha256": "", "loss_mask_sha256": "", "source": 0, "row_base": 0}
 """Fields that a row may lack, and what they then are."""
@@ -52,23 +59,32 @@ class ShardEntry:
 _NAMES = tuple(field.name for field in fields(ShardEntry))
 _SAID = tuple(name for name in _NAMES if name not in _OPTIONAL)
 _COUNTS = tuple(field.name for field in fields(ShardEntry) if field.type is int)
-_TEXTS = tuple(field.name for field in fields(ShardEntry) if field.type is str)
-_HASHES = tuple(name for name in _TEXTS if name.endswith("sha256"))
+STORED_COUNTS = tuple(name for name in _COUNTS if name != "global_start")
+"""Fields that are integers, and do not follow from others."""
+HASHES = tuple(name for name in _NAMES if name.endswith("sha256"))
+TEXTS = ("shard_id", "path")
 
 
 class ShardTable(Sequence[ShardEntry]):
-    """Entries kept as columns; each is made when it is looked at.
+    """Entries kept as columns, in about 180 bytes each; an entry is made when it is looked at.
 
     To make ten thousand takes longer than to read their index. Equal to every sequence of equal entries.
 
     Args:
-        columns: a list of each field's values, by its name.
+        counts: each field that is an integer, by its name: int64 `(shards,)`; `global_start` follows from the others.
+        texts: likewise `shard_id` and `path`.
+        digests: likewise the hashes.
     """
 
-    __slots__ = ("_columns",)
+    __slots__ = ("_counts", "_digests", "_texts")
 
-    def __init__(self, columns: Mapping[str, list[Any]]) -> None:
-        self._columns = columns
+    def __init__(
+        self, counts: Mapping[str, NDArray[np.int64]], texts: Mapping[str, Texts], digests: Mapping[str, Digests]
+    ) -> None:
+        starts = np.cumsum(counts["token_count"]) - counts["token_count"]
+        self._counts = {**counts, "global_start": starts}
+        self._texts = texts
+        self._digests = digests
 
     @classmethod
     def of_rows(cls, rows: Sequence[Any]) -> Self | None:
@@ -83,24 +99,45 @@ class ShardTable(Sequence[ShardEntry]):
             columns[name] = [row.get(name, absent) for row in rows]
         if not all(map(_are_counts, (columns[name] for name in _COUNTS))):
             return None
-        if not all(_are(columns[name], str) for name in _TEXTS) or not _are_plain(columns["path"]):
+        if not all(_are(columns[name], str) for name in (*TEXTS, *HASHES)) or not _are_plain(columns["path"]):
             return None
-        if not all(_are_hashes(columns[name], absent=name in _OPTIONAL) for name in _HASHES):
-            return None
+        ids = columns["shard_id"]
         starts = accumulate(columns["token_count"], initial=0)
         follow = all(map(operator.eq, columns["global_start"], starts))
-        return cls(columns) if follow and len(set(columns["shard_id"])) == len(rows) else None
+        hashed = all(_are_hashes(columns[name], absent=name in _OPTIONAL) for name in HASHES)
+        if not follow or not hashed or len(set(ids)) < len(ids) or "\0" in "".join(ids):
+            return None
+        return cls(
+            {name: np.array(columns[name], dtype=np.int64) for name in STORED_COUNTS},
+            {name: Texts.of(columns[name]) for name in TEXTS},
+            {name: Digests.of(columns[name]) if any(columns[name]) else Digests.none(len(rows)) for name in HASHES},
+        )
 
-    def with_paths(self, paths: list[str]) -> "ShardTable":
-        """The same shards at other places."""
-        return ShardTable({**self._columns, "path": paths})
+    def in_folder(self, folder: str) -> "ShardTable":
+        """The same shards, their paths within a folder."""
+        path = self._texts["path"].behind(f"{folder}/")
+        return ShardTable(self._counts, {**self._texts, "path": path}, self._digests)
 
-    def column(self, name: str) -> list[Any]:
-        """The values of one field, not to be changed."""
-        return self._columns[name]
+    def counts(self, name: str) -> NDArray[np.int64]:
+        """The values of a field of integers, int64 `(shards,)`, not to be changed."""
+        return self._counts[name]
+
+    def texts(self, name: str) -> Texts:
+        """The values of `shard_id` or `path`."""
+        return self._texts[name]
+
+    def digests(self, name: str) -> Digests:
+        """The values of a field of hashes."""
+        return self._digests[name]
+
+    def column(self, name: str) -> Sequence[Any]:
+        """The values of one field."""
+        if name in self._counts:
+            return self._counts[name].tolist()
+        return self._texts[name] if name in self._texts else self._digests[name]
 
     def __len__(self) -> int:
-        return len(self._columns["path"])
+        return len(self._counts["token_count"])
 
     @overload
     def __getitem__(self, index: int) -> ShardEntry: ...
@@ -109,7 +146,12 @@ class ShardTable(Sequence[ShardEntry]):
     def __getitem__(self, index: int | slice) -> ShardEntry | tuple[ShardEntry, ...]:
         if isinstance(index, slice):
             return tuple(self[number] for number in range(*index.indices(len(self))))
-        return ShardEntry(**{name: self._columns[name][index] for name in _NAMES})
+        counts: dict[str, Any] = {name: int(values[index]) for name, values in self._counts.items()}
+        return ShardEntry(**counts, **{name: self.column(name)[index] for name in (*TEXTS, *HASHES)})
+
+    def __iter__(self) -> Iterator[ShardEntry]:
+        for values in zip(*map(self.column, _NAMES), strict=True):
+            yield ShardEntry(**dict(zip(_NAMES, values, strict=True)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, str):
@@ -124,9 +166,21 @@ class ShardTable(Sequence[ShardEntry]):
         return f"<{len(self)} shards>"
 
 
-def column(entries: Sequence[ShardEntry], name: str) -> list[Any]:
+def column(entries: Sequence[ShardEntry], name: str) -> Sequence[Any]:
     """The values of one field of all entries, not to be changed."""
     return entries.column(name) if isinstance(entries, ShardTable) else [getattr(entry, name) for entry in entries]
+
+
+def counts(entries: Sequence[ShardEntry], name: str) -> NDArray[np.int64]:
+    """The values of a field of integers of all entries, int64 `(shards,)`, not to be changed."""
+    return entries.counts(name) if isinstance(entries, ShardTable) else np.array(column(entries, name), dtype=np.int64)
+
+
+def digests(entries: Sequence[ShardEntry], name: str) -> NDArray[np.uint8]:
+    """The values of a field of hashes of all entries, uint8 `(shards, 32)`, zeros for none; not to be changed."""
+    if isinstance(entries, ShardTable):
+        return entries.digests(name).rows
+    return Digests.of(value or NO_HASH for value in column(entries, name)).rows
 
 
 def _are(values: Iterable[object], kind: type) -> bool:

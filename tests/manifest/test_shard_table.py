@@ -56,8 +56,8 @@ def test_same_entries(rows):
     assert len(table) == len(entries)
     assert hash(table) == hash(entries)
     for name in ShardEntry.__dataclass_fields__:
-        assert column(table, name) == column(entries, name)
-    moved = table.with_paths([f"/there/{entry.path}" for entry in entries])
+        assert list(column(table, name)) == column(entries, name)
+    moved = table.in_folder("/there")
     assert [entry.path for entry in moved] == [f"/there/{entry.path}" for entry in entries]
     assert column(moved, "token_count") == column(entries, "token_count")
 

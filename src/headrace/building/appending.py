@@ -9,9 +9,9 @@ from headrace.building.plan import BuildPlan, PlannedSource
 from headrace.errors import OutputExistsError, Problem
 from headrace.in_progress import SHARD_NAME
 from headrace.manifest import INDEX_NAME, Append, Manifest
-from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import write_sidecars
+from headrace.storage.index_sidecar import publish_index
 from headrace.storage.versions import VERSIONS
 
 __all__ = ["appended_manifest", "appended_plan", "first_free_index", "keep_version", "refuse_other_corpus"]
@@ -102,4 +102,4 @@ def keep_version(folder: Path, base: Manifest, extents: Sequence[ShardExtents]) 
     """Keep a corpus' index and extents under its fingerprint, so that runs which began on it can go on."""
     name = base.fingerprint.hex
     write_sidecars(folder, name, extents, version=True)
-    write_bytes(folder / VERSIONS / f"{name}.json", (folder / INDEX_NAME).read_bytes())
+    publish_index(folder / VERSIONS / f"{name}.json", (folder / INDEX_NAME).read_bytes())

@@ -18,6 +18,7 @@ from headrace.manifest import INDEX_NAME, PRIVATE, Manifest
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import write_sidecars
+from headrace.storage.index_sidecar import publish_index
 from headrace.storage.versions import VERSIONS
 from headrace.tokenizers.base import REF_NAME
 from headrace.tokenizers.chat_template import TEMPLATE_NAME
@@ -243,7 +244,7 @@ def refuse_foreign_tokenizer(output: Path) -> None:
 def publish_corpus(
     folder: Path, manifest: Manifest, extents: Sequence[ShardExtents], tokenizer_files: Mapping[str, bytes]
 ) -> None:
-    """Write the copy of the tokenizer, the sidecar of the extents, and last the manifest of shards that lie there.
+    """Write the copy of the tokenizer, the sidecars, and last the manifest of shards that lie there.
 
     Args:
         folder: the corpus.
@@ -254,7 +255,7 @@ def publish_corpus(
     if tokenizer_files:
         _copy_tokenizer(folder / TOKENIZER_FOLDER, tokenizer_files)
     write_sidecars(folder, manifest.fingerprint.hex, extents)
-    write_bytes(folder / INDEX_NAME, manifest.to_json())
+    publish_index(folder / INDEX_NAME, manifest.to_json())
 
 
 def keep_template(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -17,7 +17,8 @@ from headrace.building.output import DROPPED
 from headrace.errors import ManifestError, OutputExistsError
 from headrace.manifest import INDEX_NAME, PRIVATE, Manifest, read_manifest
 from headrace.shard_paths import shard_candidates
-from headrace.storage.atomic import fresh_name, fsync_folder, write_bytes
+from headrace.storage.atomic import fresh_name, fsync_folder
+from headrace.storage.index_sidecar import publish_index
 from headrace.storage.versions import VERSIONS
 
 __all__ = ["put_in_place", "remove_old", "remove_replaced"]
@@ -92,8 +93,8 @@ def _set_aside(corpus: Path, old: Manifest, names: set[str]) -> set[Path]:
     fsync_folder(corpus / OLD)
     for kept in (corpus / VERSIONS).glob("*.json"):
         with suppress(ManifestError):  # damaged before
-            write_bytes(kept, _with_second_names(read_manifest(kept), names).to_json())
-    write_bytes(corpus / INDEX_NAME, _with_second_names(old, names).to_json())
+            publish_index(kept, _with_second_names(read_manifest(kept), names).to_json())
+    publish_index(corpus / INDEX_NAME, _with_second_names(old, names).to_json())
     return moved
 
 

@@ -7,13 +7,14 @@ last chunk): see `token_line`.
 """
 
 import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from headrace.storage.derived import is_sealed, seal
 
 __all__ = ["NOT_FLAT", "ExtentTable", "ShardExtents"]
 
@@ -127,10 +128,7 @@ class ExtentTable:
         head = _HEADER.pack(
             MAGIC.ljust(32, b"\0"), bytes.fromhex(fingerprint), len(self.shards), len(self.first), self.token_count
         )
-        body = b"".join(
-            (head, self.shards.tobytes(), self.first.tobytes(), self.offset.tobytes(), self.shard.tobytes())
-        )
-        return body + zlib.crc32(body).to_bytes(4, "little")
+        return seal((head, *(array.tobytes() for array in (self.shards, self.first, self.offset, self.shard))))
 
     @classmethod
     def from_bytes(cls, data: memoryview, fingerprint: str) -> Self | None:
@@ -141,7 +139,7 @@ class ExtentTable:
         size = _HEADER.size + shards * _SHARD.itemsize + extents * (8 + 8 + 4)
         if magic.rstrip(b"\0") != MAGIC or corpus.hex() != fingerprint or len(data) != size + 4:
             return None
-        if zlib.crc32(data[:size]) != int.from_bytes(data[size:], "little"):
+        if not is_sealed(data):
             return None
         at = _HEADER.size
 

@@ -1,9 +1,7 @@
 """From a manifest to its token line: the extents of all HDF5 shards, from the sidecar or from the shards themselves."""
 
-import mmap
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,10 +15,11 @@ from headrace.manifest import PRIVATE, Manifest, ShardEntry
 from headrace.shard_paths import file_size, resolve_shards, shard_candidates
 from headrace.shards import column
 from headrace.storage.atomic import write_bytes
+from headrace.storage.derived import map_file
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.shard_files import HeldFile, Io, RangeReader, ShardFiles
 from headrace.storage.token_line import TokenLine
-from headrace.storage.user_cache import cached_file
+from headrace.storage.user_cache import cached_file, keep
 from headrace.storage.versions import extents_name
 
 if TYPE_CHECKING:
@@ -158,9 +157,7 @@ def _located_table(index: Path, manifest: Manifest, *, mask: bool) -> tuple[Sequ
     extents = [extents_of(layout) for layout in layouts]
     table = (ExtentTable.build_masks(extents) if mask else None) or ExtentTable.build(extents)
     if cache and bool((table.shards["digest_offset"] > 0).all()):
-        with suppress(OSError):  # the cache is a convenience; a full or read-only disk is no reason to fail
-            cache.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(cache, table.to_bytes(fingerprint))
+        keep(cache, table.to_bytes(fingerprint))
     return located, table
 
 
@@ -214,12 +211,8 @@ def library_reader(path: Path, *, mask: bool = False) -> RangeReader:
 
 def load_table(path: Path, fingerprint: str) -> ExtentTable | None:
     """The table in a sidecar, mapped; None where there is none, or it is damaged or of another corpus."""
-    try:
-        with path.open("rb") as file:
-            view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):
-        return None
-    return ExtentTable.from_bytes(memoryview(view), fingerprint)
+    view = map_file(path)
+    return ExtentTable.from_bytes(view, fingerprint) if view else None
 
 
 def _ambiguous(index: Path, manifest: Manifest) -> bool:

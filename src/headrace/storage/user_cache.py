@@ -2,9 +2,12 @@
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["cached_file"]
+from headrace.storage.atomic import write_bytes
+
+__all__ = ["cached_file", "keep"]
 
 
 def cached_file(kind: str, *identity: bytes) -> Path | None:
@@ -23,3 +26,10 @@ def cached_file(kind: str, *identity: bytes) -> Path | None:
     if not os.path.isabs(base):  # noqa: PTH117
         return None
     return Path(base) / "headrace" / kind / f"{hashlib.sha256(bytes(1).join(identity)).hexdigest()}.bin"
+
+
+def keep(path: Path, data: bytes) -> None:
+    """Write such a file, if that is possible: it is a convenience, and a full or read-only disk is no reason to fail."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, data)

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from headrace.errors import FormatError, HeadraceError, ManifestError, MissingShardError, Problem
@@ -11,7 +12,8 @@ __all__ = ["VERSIONS", "extents_name", "read_version"]
 
 VERSIONS = Path(PRIVATE) / "versions"
 """In the corpus folder: `<fingerprint>.json`, the bytes of an earlier `shards.json` (whose paths stay relative to the
-corpus folder), `<fingerprint>.extents.bin`, and where there is a loss mask `<fingerprint>.loss_mask.bin`."""
+corpus folder), the sidecars of it and of its extents, `<fingerprint>.index.bin` and `<fingerprint>.extents.bin`, and where there is a
+loss mask `<fingerprint>.loss_mask.bin`."""
 _VERSION = re.compile(r"[0-9a-f]{8,64}")
 _WHOLE = 64
 """Hex digits of a fingerprint."""
@@ -22,7 +24,7 @@ def extents_name(fingerprint: str, *, mask: bool = False) -> Path:
     return VERSIONS / f"{fingerprint}.{'loss_mask' if mask else 'extents'}.bin"
 
 
-def read_version(index: Path, version: str) -> Manifest:
+def read_version(index: Path, version: str, read: Callable[[Path], Manifest] = read_manifest) -> Manifest:
     """The manifest of a corpus as it was under a fingerprint.
 
     No folder is listed, unless `version` is a prefix or there is no such version.
@@ -30,19 +32,21 @@ def read_version(index: Path, version: str) -> Manifest:
     Args:
         index: the `shards.json` of the corpus as it is now.
         version: the fingerprint, or at least 8 of its first digits.
+        read: reads an index.
 
     Raises:
         ValueError: it is no fingerprint.
         MissingShardError: (a FileNotFoundError) no such version; the known ones are named.
         FormatError: several versions begin so.
         ManifestError: the index that was kept is damaged.
+        UnreadableShardError: (an OSError) it cannot be read.
     """
     if not _VERSION.fullmatch(version):
         raise ValueError(f"a version is a fingerprint, 8 to 64 lower-case hex digits, not {version[:80]!r}")
     newest: Manifest | None = None
     fault: HeadraceError | None = None
     try:
-        newest = read_manifest(index)
+        newest = read(index)
     except (MissingShardError, ManifestError) as error:
         fault = error  # earlier versions have indexes of their own
     current = newest.fingerprint.hex if newest else ""
@@ -52,10 +56,9 @@ def read_version(index: Path, version: str) -> Manifest:
         return newest
     kept = index.parent / VERSIONS / f"{version}.json"
     try:
-        data = kept.read_bytes()
-    except FileNotFoundError as error:
+        manifest = read(kept)
+    except MissingShardError as error:
         raise _unknown(index, version, current, fault) from error
-    manifest = Manifest.from_json(data, name=str(kept))
     if manifest.fingerprint.hex != version:
         raise ManifestError(
             f"{kept}: holds the corpus {manifest.fingerprint}, not the one it is named for: it is damaged"

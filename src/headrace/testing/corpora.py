@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headrace.manifest import INDEX_NAME, Manifest, ShardEntry, TokenizerRef, dtype_name_for
-from headrace.storage.atomic import write_bytes
 from headrace.storage.hdf5_corpus import checked_layout, extents_of, write_sidecars
 from headrace.storage.hdf5_writer import HDF5ShardWriter
+from headrace.storage.index_sidecar import publish_index
 
 if TYPE_CHECKING:
     from headrace.storage.extents import ShardExtents
@@ -74,7 +74,7 @@ def small_corpus(
     )
     if sidecar:
         write_sidecars(folder, manifest.fingerprint.hex, extents)
-    write_bytes(folder / INDEX_NAME, manifest.to_json())
+    publish_index(folder / INDEX_NAME, manifest.to_json())
     return folder
 
 

@@ -19,6 +19,7 @@ from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.hdf5_corpus import SIDECAR
 from headrace.storage.hdf5_layout import create_attributes, create_columns, create_file
+from headrace.storage.index_sidecar import publish_index
 from headrace.storage.swmr import SwmrFile
 
 __all__ = ["sparse_corpus"]
@@ -94,7 +95,7 @@ def sparse_corpus(folder: str | Path, n: int, *, vocab_size: int = 50257, shards
         tokenizer=_TOKENIZER,
     )
     write_bytes(folder / SIDECAR, ExtentTable.build(extents).to_bytes(manifest.fingerprint.hex))
-    write_bytes(folder / INDEX_NAME, manifest.to_json())
+    publish_index(folder / INDEX_NAME, manifest.to_json())
     return folder
 
 

@@ -25,7 +25,7 @@ from headrace.storage.user_cache import cached_file, keep
 __all__ = ["contradicts", "index_sidecar", "open_manifest", "publish_index", "sidecar_bytes"]
 
 MAGIC = b"headrace index 1\n".ljust(32, b"\0")
-LEAST = 1 << 18
+LEAST = 1 << 16
 """Bytes of an index from which on it has a sidecar: a smaller one is read in a few milliseconds."""
 _HEADER = struct.Struct("<32s32s32s7Q")
 _SHA256 = 32

@@ -1,9 +1,9 @@
-"""Build in a child process that kills itself at the n-th step of publishing, for n = 0, 1, ...; see test_crashes.
+"""Build in a child process that kills itself at the n-th step of publishing, for n = 0, STEP, ...; see test_crashes.
 
-Usage: killed_at_every_step.py SOURCES FOLDER [CORPUS MODE]
+Usage: killed_at_every_step.py SOURCES FOLDER STEP [CORPUS MODE]
 
-Corpora go to FOLDER/0, FOLDER/1, ...; each begins as a copy of CORPUS, if one is given, and MODE is `append` or
-`overwrite`.
+Corpora go to FOLDER/0, FOLDER/STEP, ...; each begins as a copy of CORPUS, if one is given, and MODE is `append` or
+`overwrite`. The last one is not killed.
 """
 
 import os
@@ -33,7 +33,7 @@ def deadly(function: Callable[..., Any], last: int) -> Callable[..., Any]:
     return call
 
 
-def main(sources: str, folder: str, corpus: str = "", mode: str = "") -> int:
+def main(sources: str, folder: str, step: str, corpus: str = "", mode: str = "") -> int:
     """Fork until a build survives; returns the exit code."""
     options = {mode: True} if mode else {}
 
@@ -49,7 +49,7 @@ def main(sources: str, folder: str, corpus: str = "", mode: str = "") -> int:
     first = place("first")
     build(first)  # so that no child imports anything
     shutil.rmtree(first)
-    for last in range(500):
+    for last in range(0, 500, int(step)):
         output = place(last)
         child = os.fork()
         if child == 0:

@@ -170,7 +170,14 @@ def test_workers_do_not_matter(many, published, tmp_path, cut_every):
     assert all(report.ok for report in headrace.verify.verify_path(tmp_path / "one"))
 
 
-@pytest.mark.parametrize(("name", "count"), [("a.jsonl", 1), ("a.jsonl", 150), ("a.jsonl", 396), ("d.parquet", 200)])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        *(pytest.param("a.jsonl", count, marks=pytest.mark.extended) for count in (1, 396)),
+        ("a.jsonl", 150),
+        ("d.parquet", 200),
+    ],
+)
 def test_the_first_documents(many, published, tmp_path, cut_every, name, count):
     """They are the same with cuts and without, for one worker and two; what was not read has no hash."""
     options = {**MANY, "max_documents": count}
@@ -228,7 +235,7 @@ def stop_after(shards: int) -> Callable[[Event], None]:
     return subscriber
 
 
-@pytest.mark.parametrize("shards", [1, 3, 8])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.extended), 3, 8])
 def test_finished_cuts_are_kept(many, published, tmp_path, cut_every, shards):
     """A build that ended between cuts goes on behind them, lists of dropped documents included."""
     cut_every(3000)

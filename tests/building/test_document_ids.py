@@ -142,8 +142,13 @@ WANTED = [str(n) if n % 3 else f"{name}-ü-{n}" for name in ("a", "b") for n in 
 OPTIONS = {"id_field": "meta.id", "chunk_tokens": 1000}
 
 
-@pytest.mark.parametrize("shard_tokens", [None, 3000])
-@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize(
+    ("compression", "shard_tokens"),
+    [
+        *(pytest.param(*case, marks=pytest.mark.extended) for case in (("none", None), ("gzip", None), ("none", 3000))),
+        ("gzip", 3000),
+    ],
+)
 def test_they_are_found_again(sources, published, tmp_path, shard_tokens, compression):
     """Each document by any of its tokens, over shards and rolls; any number of workers writes the same bytes."""
     options = OPTIONS | {"shard_tokens": shard_tokens, "compression": compression}
@@ -268,8 +273,13 @@ def test_with_the_first_documents(sources, tmp_path):
         assert names(corpus) == WANTED[:501]
 
 
-@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "parquet"])
-@pytest.mark.parametrize("max_documents", [None, 333])
+@pytest.mark.parametrize(
+    ("form", "max_documents"),
+    [
+        *(pytest.param(*case, marks=pytest.mark.extended) for case in (("jsonl", None), ("parquet", 333))),
+        *(("jsonl", 333), ("jsonl.gz", None), ("jsonl.gz", 333), ("parquet", None)),
+    ],
+)
 def test_of_files_that_are_cut(tmp_path, monkeypatch, published, form, max_documents):
     """Ids, and documents that come as ids, are found at the same lines however a file is cut and by whomever it is read."""
     rows = [{"uid": f"u{n}" if n % 7 else n, "ids": [n % 200 + 1] * (n % 11 + 1)} for n in range(500)]

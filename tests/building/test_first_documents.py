@@ -12,7 +12,10 @@ from headrace.errors import BuildError, OutputExistsError, SourceError
 from headrace.events import Event, Notice, ShardWritten
 
 OPTIONS = {"on_bad_input": "replace", "shard_tokens": 2000, "max_bad": 1.0}
-COUNTS = (1, 300, 301, 302, 315, 316, 317, 318, 2317, 2318, 2519, 10_000)
+COUNTS = [
+    *(1, 300, 301, 317, 2318, 10_000),
+    *(pytest.param(count, marks=pytest.mark.extended) for count in (302, 315, 316, 318, 2317, 2519)),
+]
 
 
 @pytest.fixture(scope="module")

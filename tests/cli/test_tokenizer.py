@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -235,21 +234,20 @@ def test_the_library_has_what_the_commands_have():
         assert wanted == found
 
 
-def test_interrupted(tmp_path):
+def test_interrupted(until, tmp_path):
     """^C while the trainer works ends it too: exit code 130, one line, nothing written, no process left."""
     rng = random.Random(1)
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=12)) for _ in range(300_000)]
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": " ".join(words)}) + "\n")
     command = [*COMMAND, "train", tmp_path / "a.jsonl", "-o", tmp_path / "out", "--vocab-size", "1000000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        trainers: list[psutil.Process] = []
-        deadline = time.monotonic() + 60
-        while not trainers and time.monotonic() < deadline:
-            time.sleep(0.05)
-            trainers = psutil.Process(process.pid).children()
+        parent = psutil.Process(process.pid)
+        until(lambda: any(child.cmdline() != parent.cmdline() for child in parent.children()))
+        until(lambda: parent.status() == psutil.STATUS_SLEEPING)  # for the trainer's end
+        trainers = parent.children()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate()
     assert len(trainers) == 1
     assert (process.returncode, out, err) == (130, b"", b"headrace: interrupted\n")
-    assert psutil.wait_procs(trainers, timeout=10)[1] == []
+    assert psutil.wait_procs(trainers, timeout=240)[1] == []
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]

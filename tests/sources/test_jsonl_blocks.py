@@ -156,7 +156,7 @@ def test_valid_files(make_file: Callable[..., SourceFile], data: bytes, block_by
     check(make_file, data, block_bytes, None, path)
 
 
-@settings(SETTINGS, max_examples=500)
+@settings(SETTINGS, max_examples=250)
 @given(data=mutated(), block_bytes=BLOCKS, path=st.sampled_from(["text", "a.b"]))
 @example(data=b'{"text":"a"}{"text":"b"}\n{"text":"c","x":[1\n}', block_bytes=1000, path="text")
 @example(data=b'{"text":"a","x":{"y":1}\n{"z":2}\n}{"text":"b"}\n', block_bytes=1000, path="text")
@@ -180,7 +180,7 @@ def test_arbitrary_bytes(make_file: Callable[..., SourceFile], data: bytes, bloc
     check(make_file, data, block_bytes, None, "text")
 
 
-@settings(SETTINGS, max_examples=100)
+@settings(SETTINGS, max_examples=40)
 @given(data=mutated() | files(), block_bytes=BLOCKS, compression=st.sampled_from(["gzip", "zstd", "bz2", "xz"]))
 def test_compressed_files(
     make_file: Callable[..., SourceFile], data: bytes, block_bytes: int, compression: str

@@ -1,6 +1,7 @@
 """Settings of all tests, and how they run the command."""
 
 import contextlib
+import ctypes
 import gc
 import io
 import os
@@ -185,6 +186,43 @@ def running() -> Callable[[int], bool]:
 def _state(process: Path) -> list[str]:
     """State, and parent, of a folder of /proc."""
     return (process / "stat").read_text().rsplit(")", 1)[1].split()[:2]
+
+
+OVER_MODES = (1, 2)
+"""CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: root's rights to pass over the modes of files."""
+
+
+@pytest.fixture(scope="session")
+def bound_by_modes() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """A context in which modes of files count for this thread, also for root."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    @contextlib.contextmanager
+    def bound() -> Iterator[None]:
+        header, held = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()  # the third version; this thread
+        assert libc.capget(header, held) == 0
+        fewer = (ctypes.c_uint32 * 6)(*held)
+        fewer[0] &= ~sum(1 << capability for capability in OVER_MODES)  # effective ones
+        assert libc.capset(header, fewer) == 0
+        try:
+            yield
+        finally:
+            assert libc.capset(header, held) == 0
+
+    return bound
+
+
+@pytest.fixture(scope="session")
+def bind_by_modes() -> Callable[[], None]:
+    """The same for a program that is started, for good: a `preexec_fn`."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def bind() -> None:
+        for capability in OVER_MODES if os.geteuid() == 0 else ():
+            if prctl(24, capability, 0, 0, 0):  # PR_CAPBSET_DROP
+                raise OSError(ctypes.get_errno(), "a capability cannot be given up")
+
+    return bind
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -73,24 +72,26 @@ def test_eight_processes_open_at_once(tmp_path, known):
     assert sorted(folder.rglob("*")) == before
 
 
-def test_a_folder_that_cannot_be_written():
+def test_a_folder_that_cannot_be_written(tmp_path, bind_by_modes):
     """The corpus is read only, and so is the home with its cache: served all the same."""
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o755)
-        folder = small_corpus(Path(place) / "corpus", random_documents(4, (3,) * 4), sidecar=False)
-        wanted = result(start(folder, range(20)))
-        for path in (*folder.rglob("*"), folder):
-            path.chmod(0o555 if path.is_dir() else 0o444)
-        home = Path(place) / "home"
-        home.mkdir(mode=0o555)
-        environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
-        command = [sys.executable, "-P", "-c", SERVE, folder, "[0, 20]", "0", "0"]
-        if os.geteuid() == 0:  # whom no mode stops
-            command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        folder.chmod(0o755)
-    if "Permission denied" in done.stderr and sys.executable in done.stderr:
-        pytest.skip("another user may not run this Python")
+    folder = small_corpus(tmp_path / "corpus", random_documents(4, (3,) * 4), sidecar=False)
+    wanted = result(start(folder, range(20)))
+    home = tmp_path / "home"
+    home.mkdir()
+    for path in (*folder.rglob("*"), folder, home):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
+    refused = ["/bin/sh", "-c", 'touch "$0/x" 2>/dev/null; test ! -e "$0/x"']
+    command = [sys.executable, "-P", "-c", SERVE, folder, "[0, 20]", "0", "0"]
+    try:
+        for place in (folder, home):
+            subprocess.run([*refused, place], preexec_fn=bind_by_modes, check=True)  # no thread's lock
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, preexec_fn=bind_by_modes
+        )
+    finally:
+        for path in (folder, *folder.rglob("*"), home):
+            path.chmod(0o755)
     assert done.stdout.strip() == wanted, done.stderr
 
 

@@ -6,9 +6,7 @@ import lzma
 import os
 import socket
 import tarfile
-import tempfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -359,29 +357,17 @@ def test_special_files(tmp_path: Path) -> None:
     }
 
 
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that every user may enter."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
-
-
-def test_unreadable_files_and_folders(open_folder: Path) -> None:
+def test_unreadable_files_and_folders(tmp_path: Path, bound_by_modes) -> None:
     """What may not be read is told with the path, and with everything else that is wrong."""
-    folder = open_folder
+    folder = tmp_path
     write(folder, "a.jsonl", "sub/b.jsonl", "c.jsonl", "closed/d.jsonl")
     (folder / "a.jsonl").chmod(0)
     (folder / "sub").chmod(0)
     (folder / "closed").chmod(0o444)
-    if os.getuid() == 0:  # who may read everything
-        os.seteuid(65534)
     try:
-        found = problems(folder, f"{folder}/sub/*", folder / "sub" / "b.jsonl", "nowhere")
+        with bound_by_modes():
+            found = problems(folder, f"{folder}/sub/*", folder / "sub" / "b.jsonl", "nowhere")
     finally:
-        if os.getuid() == 0:
-            os.seteuid(0)
         for closed in ("sub", "closed"):
             (folder / closed).chmod(0o700)
     denied = {place: reason for place, reason in found.items() if "Permission denied" in reason}

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from headrace.damage import listed, runs
 from headrace.errors import CorruptShardError
+from headrace.storage.layout import crc_name
+from headrace.storage.shards import stored_crcs
 
 if TYPE_CHECKING:
-    from headrace.storage.hdf5_inspect import DataLayout
+    from headrace.storage.layout import DataLayout
 
 __all__ = ["ChunkCheck", "Read"]
 
@@ -69,13 +71,9 @@ class ChunkCheck:
         """The checksums in the file; None where they are not one a chunk, which is told.
 
         Raises:
-            CorruptShardError: HDF5 cannot read them.
+            CorruptShardError: they cannot be read.
         """
-        from headrace.storage.hdf5_layout import crc_name  # noqa: PLC0415  # imports h5py
-        from headrace.storage.hdf5_open import open_shard  # noqa: PLC0415  # likewise
-
-        with open_shard(self._path) as file:
-            stored: NDArray[np.uint32] = file[crc_name(self._name)][:]
+        stored = stored_crcs(self._path, self._name)
         if stored.shape == (self._chunks,):
             return stored
         self._problem(f"/{crc_name(self._name)}", f"{self._chunks} chunks need as many checksums, found {stored.size}")
@@ -112,8 +110,6 @@ class ChunkCheck:
         return whole
 
     def _report(self, damaged: Sequence[int], undecoded: Mapping[int, str], *, whole: bool, quick: bool) -> None:
-        from headrace.storage.hdf5_layout import crc_name  # noqa: PLC0415  # as above
-
         called, verb = self._called
         if whole and damaged:
             place = f"/{crc_name(self._name)}"

@@ -11,7 +11,7 @@ from headrace.errors import MAX_LISTED, HeadraceError, Problem
 from headrace.manifest import ShardEntry
 
 if TYPE_CHECKING:
-    from headrace.storage.hdf5_reader import DocumentColumns
+    from headrace.storage.document_columns import DocumentColumns
 
 __all__ = ["DocumentPlaces", "listed", "odd_ends", "odd_origins", "runs", "unreadable_objects"]
 

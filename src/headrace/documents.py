@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from headrace.errors import CorruptShardError, NoDocumentsError, OutOfRangeError
 from headrace.manifest import NO_HASH, Manifest, ShardEntry, is_sha256
 from headrace.shards import column, counts
+from headrace.storage.document_columns import DocumentColumns
 from headrace.storage.document_ends import document_ends
 from headrace.storage.shard_files import DocumentReader
+from headrace.storage.shards import read_documents
 from headrace.storage.token_line import TokenLine
-
-if TYPE_CHECKING:
-    from headrace.storage.hdf5_reader import DocumentColumns
 
 __all__ = ["Documents", "Location"]
 
@@ -195,7 +194,7 @@ class Documents(Sequence[NDArray[Any]]):
         if not self._known:
             raise NoDocumentsError("this corpus stores no document index; only its tokens can be read")
 
-    def _shard(self, shard: int) -> "DocumentColumns":
+    def _shard(self, shard: int) -> DocumentColumns:
         columns = self._columns.get(shard)
         if columns is None:
             columns = self._columns[shard] = self._read(shard)
@@ -205,9 +204,7 @@ class Documents(Sequence[NDArray[Any]]):
             self._columns.move_to_end(shard)
         return columns
 
-    def _read(self, shard: int) -> "DocumentColumns":
-        from headrace.storage.hdf5_reader import read_documents  # noqa: PLC0415  # imports h5py
-
+    def _read(self, shard: int) -> DocumentColumns:
         entry, reader = self._entries[shard], self._readers.get(shard)
         if not entry.documents_sha256:  # version 1
             return self._split_at_zeros(entry)
@@ -221,9 +218,7 @@ class Documents(Sequence[NDArray[Any]]):
             raise CorruptShardError(f"{entry.path}: its document index is damaged: {fault}")
         return columns
 
-    def _split_at_zeros(self, entry: ShardEntry) -> "DocumentColumns":
-        from headrace.storage.hdf5_reader import DocumentColumns  # noqa: PLC0415  # imports h5py
-
+    def _split_at_zeros(self, entry: ShardEntry) -> DocumentColumns:
         tokens = self._line.get_slice(entry.global_start, entry.global_stop)
         ends = np.flatnonzero(tokens == self._manifest.boundary_token_id).astype(np.uint64) + np.uint64(1)
         if entry.token_count and (not len(ends) or int(ends[-1]) != entry.token_count):
@@ -236,7 +231,7 @@ class Documents(Sequence[NDArray[Any]]):
         return DocumentColumns(ends, nothing, nothing, np.empty(0, np.uint32), ())
 
 
-def _fault(columns: "DocumentColumns", entry: ShardEntry, *, growing: bool) -> str:
+def _fault(columns: DocumentColumns, entry: ShardEntry, *, growing: bool) -> str:
     """What is wrong with a stored index; empty if nothing is."""
     ends = columns.ends
     last = int(ends[-1]) if len(ends) else 0

@@ -22,6 +22,7 @@ __all__ = [
     "LOCK",
     "NEXT",
     "SHARD_NAME",
+    "WRITING",
     "Building",
     "Finished",
     "Key",
@@ -44,6 +45,8 @@ LOCK = Path(PRIVATE) / "lock"
 """Held (`flock`) by a build while it is at work in the folder."""
 NEXT = Path(PRIVATE) / "next"
 """Where the shards of an `--overwrite` lie until they replace the corpus that is there."""
+WRITING = Path(PRIVATE) / "writing"
+"""In the folder of the new shards: where the files of Lance shards grow, in a folder each."""
 FORMAT_VERSION = 1
 Key = tuple[int, int]
 """Index of a source shard, and number of the cut of its file: 0 but for the cuts of a file that are read side by side."""

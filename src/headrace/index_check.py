@@ -44,6 +44,10 @@ def check_files(
         found[sidecar] = [Problem(str(sidecar), f"is not as shard {name} lies on disk; {_ADVICE}") for name in wrong]
         found[sidecar] += _sidecar(sidecar)
     found[index_sidecar(index)] = _index_sidecar(index)
+    if manifest.lance is not None:
+        from headrace.storage.lance_versions import check_data_sets  # noqa: PLC0415  # an extra
+
+        found |= {Path(problem.place): [problem] for problem in check_data_sets(index.parent, manifest)}
     for append in manifest.appends:
         kept = index.parent / VERSIONS / f"{append.base}.json"
         found[kept] = _kept(index, kept, manifest, append)

@@ -16,6 +16,8 @@ from headrace.errors import HeadraceError, NoDocumentsError, OutOfRangeError, Pr
 from headrace.events import Subscriber, ignore
 from headrace.manifest import Manifest, ShardEntry, Split, TokenizerRef
 from headrace.sampling import Plan
+from headrace.storage.lance_names import is_lance
+from headrace.storage.shards import files_of
 from headrace.tokenizers.base import BatchTokenizer
 from headrace.tokenizers.chat_template import TEMPLATE_NAME
 from headrace.tokenizers.load import load_from_corpus, load_tokenizer
@@ -138,7 +140,7 @@ def describe(corpus: Corpus, *, window: int | None = None) -> CorpusSummary:
         tokenizer_sha256=manifest.tokenizer.sha256 if manifest.tokenizer else None,
         chunk_tokens=chunk,
         compression=compression,
-        bytes_on_disk=sum(Path(entry.path).stat().st_size for entry in corpus.entries),
+        bytes_on_disk=sum(path.stat().st_size for entry in corpus.entries for path in files_of(Path(entry.path))),
         dropped=dict(sorted(dropped.items())),
         splits=manifest.splits,
         loss_share=loss_share,
@@ -175,9 +177,11 @@ def _loss_share(corpus: Corpus) -> tuple[float | None, bool]:
 
 def _storage(corpus: Corpus) -> tuple[int | None, str]:
     """Tokens a chunk, None where there are no chunks, and the compression: of the first shard, and of each append's."""
+    if all(is_lance(Path(entry.path)) for entry in corpus.entries):
+        return corpus.manifest.chunk_size, "none"
     from headrace.storage.compression import filters_of  # noqa: PLC0415  # not for `headrace show`
-    from headrace.storage.hdf5_inspect import DATASET  # noqa: PLC0415  # imports h5py
     from headrace.storage.hdf5_open import open_shard  # noqa: PLC0415
+    from headrace.storage.layout import DATASET  # noqa: PLC0415  # imports h5py
 
     chunk: int | None = corpus.manifest.chunk_size
     names: dict[str, None] = {}

@@ -29,10 +29,12 @@ __all__ = [
     "By",
     "CutEntry",
     "Fingerprint",
+    "LanceVersions",
     "Manifest",
     "ShardEntry",
     "SourceEntry",
     "Split",
+    "Store",
     "TokenizerRef",
     "dtype_name_for",
     "index_path",
@@ -50,6 +52,8 @@ MAX_UINT16_VOCAB = 65536
 """Largest `vocab_size` whose ids (0 to 65,535) all fit uint16."""
 _HEX64 = re.compile(r"[0-9a-f]{64}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+Store = Literal["hdf5", "lance"]
+"""What the shards of a corpus are files of."""
 By = Literal["text", "tokens"]
 """Of what the hash is by which a corpus is split."""
 
@@ -158,6 +162,18 @@ class Split:
     """Those of the corpus that was split."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanceVersions:
+    """Which versions of its data sets a Lance corpus is."""
+
+    tokens: int
+    """Of `tokens.lance`."""
+    docs: int
+    """Of `docs.lance`."""
+    data_storage_version: str
+    """Of the data files."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
     """Identity of a corpus.
@@ -195,7 +211,9 @@ class Manifest:
     splits: tuple[Split, ...] = ()
     """In order; empty for a corpus that is no part of another one."""
     version: int = FORMAT_VERSION
-    store: str = "hdf5"
+    store: Store = "hdf5"
+    lance: LanceVersions | None = None
+    """Of a corpus whose store is Lance."""
     _known: list[Fingerprint] = field(default_factory=list[Fingerprint], init=False, repr=False, compare=False)
     """The fingerprint, once it was worked out."""
 
@@ -261,6 +279,8 @@ class Manifest:
         }
         if self.appends:
             body["appends"] = [asdict(append) for append in self.appends]
+        if self.lance is not None:
+            body["lance"] = asdict(self.lance)
         if self.splits:
             body["splits"] = [asdict(split) for split in self.splits]
         body["checksum"] = checksum_of(body)

@@ -11,9 +11,11 @@ from headrace.manifest import (
     Append,
     By,
     CutEntry,
+    LanceVersions,
     Manifest,
     SourceEntry,
     Split,
+    Store,
     TokenizerRef,
     dtype_name_for,
     is_sha256,
@@ -121,8 +123,8 @@ class ManifestChecker:
         if boundary >= vocab_size:
             self._problem("boundary_token_id", f"{boundary} is not below vocab_size {vocab_size}")
         store = self._text(body, "store", "")
-        if store != "hdf5":
-            self._problem("store", f"this version reads 'hdf5', found {store!r}")
+        if store not in get_args(Store):
+            self._problem("store", f"this version reads {' and '.join(map(repr, get_args(Store)))}, found {store!r}")
         options = body.get("options", {})
         if not isinstance(options, dict):
             self._problem("options", f"wanted an object, found {_found(body, 'options')}")
@@ -136,7 +138,21 @@ class ManifestChecker:
             "appends": tuple(self._appends(body.get("appends", []), "appends")),
             "splits": tuple(self._splits(body.get("splits", []))),
             "store": store,
+            "lance": self._lance(body.get("lance"), wanted=store == "lance"),
         }
+
+    def _lance(self, row: object, *, wanted: bool) -> LanceVersions | None:
+        if not wanted and row is None:
+            return None
+        if not wanted or not isinstance(row, dict):
+            self._problem("lance", f"wanted {'an object' if wanted else 'nothing'}, found {type(row).__name__}")
+            return None
+        row = cast("dict[str, Any]", row)
+        return LanceVersions(
+            tokens=self._integer(row, "tokens", "lance.", low=1),
+            docs=self._integer(row, "docs", "lance.", low=1),
+            data_storage_version=self._text(row, "data_storage_version", "lance."),
+        )
 
     def _tokenizer(self, row: object) -> TokenizerRef | None:
         if row is None:
@@ -284,6 +300,7 @@ class ManifestChecker:
             documents_sha256=self._sha(row, "documents_sha256", place, default="" if version == 1 else None),
             sources_sha256=self._sha(row, "sources_sha256", place, default=""),
             loss_mask_sha256=self._sha(row, "loss_mask_sha256", place, default=""),
+            docs_sha256=self._sha(row, "docs_sha256", place, default=""),
             source=self._integer(row, "source", place, default=0),
             row_base=self._integer(row, "row_base", place, default=0),
         )

@@ -14,11 +14,14 @@ from headrace.chunk_check import ChunkCheck
 from headrace.damage import DocumentPlaces, listed, odd_ends, odd_origins, unreadable_objects
 from headrace.errors import CorruptShardError, NoDocumentsError, Problem, UnreadableShardError
 from headrace.manifest import ShardEntry, is_sha256
+from headrace.storage.lance_names import is_lance
+from headrace.storage.layout import DATASET, LOSS_MASK
+from headrace.storage.shards import files_of, inspect_shard, read_documents
 
 if TYPE_CHECKING:
+    from headrace.storage.document_columns import DocumentColumns
     from headrace.storage.extents import ShardExtents
-    from headrace.storage.hdf5_inspect import DataLayout
-    from headrace.storage.hdf5_reader import DocumentColumns
+    from headrace.storage.layout import DataLayout
 
 __all__ = ["ShardCheck"]
 
@@ -38,8 +41,6 @@ class ShardCheck:
     def __init__(
         self, entry: ShardEntry, *, first_document: int | None = None, stopped: Callable[[], bool] | None = None
     ) -> None:
-        from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
-
         self.entry = entry
         self.path = Path(entry.path)
         self._first_document = first_document
@@ -68,9 +69,6 @@ class ShardCheck:
 
     def run(self, *, quick: bool) -> None:
         """Compare all, or with `quick` only the first and last chunk's bytes besides attributes and documents."""
-        from headrace.storage.hdf5_inspect import DATASET  # noqa: PLC0415  # imports h5py
-        from headrace.storage.hdf5_layout import LOSS_MASK  # noqa: PLC0415  # likewise
-
         entry, layout = self.entry, self.layout
         if not is_sha256(entry.sha256):
             raise UnreadableShardError(f"{self.path}: stores no sha256, so there is nothing to verify it against")
@@ -94,6 +92,22 @@ class ShardCheck:
             mask = self._chunk_check(LOSS_MASK, layout.loss_mask, entry.loss_mask_sha256, ("loss mask", "is"))
             self._compare(mask, quick=quick, checksums=True)
 
+    def compare_files(self, *, quick: bool) -> None:
+        """Compare what of a Lance shard's data files its other hashes do not cover."""
+        if not is_lance(self.path):
+            return
+        from headrace.storage.lance_shard import frame_fault  # noqa: PLC0415  # as the others are
+
+        docs = files_of(self.path)[1]
+        if not quick:
+            data = docs.read_bytes()
+            self.bytes_read += len(data)
+            if hashlib.sha256(data).hexdigest() != self.entry.docs_sha256 and not self.problems:
+                self.problems.append(Problem(str(docs), "its SHA-256 is not docs_sha256: its metadata is damaged"))
+        fault = frame_fault(self.path)
+        if fault:
+            self.problem("metadata", fault)
+
     def wrong_sidecars(self, extents: "ShardExtents") -> tuple[Path, ...]:
         """The sidecars whose extents say of this shard what is not so."""
         from headrace.storage.hdf5_corpus import MASK_SIDECAR, SIDECAR, extents_of  # noqa: PLC0415  # as is called
@@ -106,8 +120,6 @@ class ShardCheck:
 
     def _documents(self) -> "DocumentColumns | None":
         """Compare the document index, all but what is wrong with its ends; None where it cannot be read."""
-        from headrace.storage.hdf5_reader import read_documents  # noqa: PLC0415  # imports h5py
-
         entry = self.entry
         try:
             columns = read_documents(self.path, entry.document_count)

@@ -15,7 +15,7 @@ __all__ = ["HASHES", "NO_HASH", "STORED_COUNTS", "TEXTS", "ShardEntry", "ShardTa
 
 NO_HASH = "0" * 64
 
-_OPTIONAL = {"sources_sha256": "", "loss_mask_sha256": "", "source": 0, "row_base": 0}
+_OPTIONAL = {"sources_sha256": "", "loss_mask_sha256": "", "docs_sha256": "", "source": 0, "row_base": 0}
 """Fields that a row may lack, and what they then are."""
 
 
@@ -38,6 +38,8 @@ class ShardEntry:
     """SHA-256 over the columns that say where documents come from (see `docs/format.md`); empty where none do."""
     loss_mask_sha256: str = ""
     """SHA-256 over the loss mask, a byte a token; empty where there is none."""
+    docs_sha256: str = ""
+    """Of a Lance shard, SHA-256 of the data file of its documents; empty in other stores."""
     source: int = 0
     """Index of its first file in the manifest's `sources`."""
     row_base: int = 0
@@ -53,6 +55,8 @@ class ShardEntry:
         row = asdict(self)
         if not self.loss_mask_sha256:
             del row["loss_mask_sha256"]
+        if not self.docs_sha256:
+            del row["docs_sha256"]
         return row
 
 

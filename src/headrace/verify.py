@@ -281,6 +281,7 @@ def _judge(task: _Task, stopped: Callable[[], bool] | None = None) -> _Judged:
         check = ShardCheck(entry, first_document=task.first_document, stopped=stopped)
         check.compare_attributes(task.attributes)
         check.run(quick=task.quick)
+        check.compare_files(quick=task.quick)
     except CancelledError:
         raise
     except MissingShardError:

@@ -11,6 +11,7 @@ import pytest
 import headrace
 from headrace.building.encode import EncodedBatch
 from headrace.building.rolling import Origins, RollingShards
+from headrace.building.shard_writing import hdf5_shards
 from headrace.in_progress import BUILDING_NAME, JOURNAL, Building, OpenShard, plan_digest, shard_name
 from headrace.manifest import INDEX_NAME, Manifest, TokenizerRef, read_manifest
 from headrace.storage.atomic import write_bytes
@@ -93,7 +94,7 @@ class SteppedBuild:
         self.sources[number].shards = RollingShards(
             lambda roll: shard_name(self.first + number, roll),
             self.shards,
-            self._writer,
+            hdf5_shards(self._writer),
             shard_tokens=self.shard_tokens,
             opened=opened,
         )

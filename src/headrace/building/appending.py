@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from headrace.building.plan import BuildPlan, PlannedSource
 from headrace.errors import OutputExistsError, Problem
@@ -16,7 +17,7 @@ from headrace.storage.versions import VERSIONS
 
 __all__ = ["appended_manifest", "appended_plan", "first_free_index", "keep_version", "refuse_other_corpus"]
 
-_SHARED = ("boundary_token_id", "chunk_tokens", "bos_token_id")
+_SHARED = ("boundary_token_id", "chunk_tokens", "bos_token_id", "store")
 """Options that hold for a corpus as a whole."""
 
 
@@ -30,8 +31,8 @@ def refuse_other_corpus(path: Path, manifest: Manifest, plan: BuildPlan) -> None
     if manifest.version == 1 or manifest.tokenizer is None:
         raise OutputExistsError(f"{path}: does not say which tokenizer wrote it, so nothing can be appended safely")
     made = BuildPlan.of_manifest(manifest)
-    options = {name: plan.options.get(name) for name in _SHARED}
-    mine = replace(made, options={name: made.options.get(name) for name in _SHARED}, sources=())
+    options = _shared(plan)
+    mine = replace(made, options=_shared(made), sources=())
     problems = mine.differences(replace(plan, mode="build", base="", options=options, sources=()))
     used = {other.get("chat_template") for other in (made.options, *(append.options for append in manifest.appends))}
     wanted = plan.options.get("chat_template")
@@ -54,6 +55,10 @@ def refuse_other_corpus(path: Path, manifest: Manifest, plan: BuildPlan) -> None
             "--dedup, or build all of it again with --dedup exact and --overwrite",
             problems=unhashed,
         )
+
+
+def _shared(plan: BuildPlan) -> dict[str, Any]:
+    return {name: plan.options[name] for name in _SHARED if name in plan.options}
 
 
 def appended_plan(manifest: Manifest) -> BuildPlan | None:

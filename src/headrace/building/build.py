@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from headrace.building.existing import Existing, prepare
 from headrace.building.faults import FaultyInputError
@@ -21,12 +21,13 @@ from headrace.building.processes import Workers
 from headrace.building.work import Work
 from headrace.errors import BuildError, Problem, TokenizerError
 from headrace.events import BuildFinished, Notice, Subscriber, ignore
-from headrace.manifest import INDEX_NAME
+from headrace.manifest import INDEX_NAME, Store
 from headrace.sources import BadInput, Discovery, Documents, discover
 from headrace.sources.files import CUT_BYTES
 from headrace.sources.given import given_documents, given_file
 from headrace.sources.rawfile import DamagedFileError
 from headrace.storage.compression import parse_compression
+from headrace.storage.lance_names import LANCE_MODULES, require_lance
 from headrace.tokenizers.base import BatchTokenizer, TextEncoder
 from headrace.tokenizers.gigatoken import ENCODING_MODULES
 from headrace.tokenizers.load import resolve_bos, resolve_boundary
@@ -59,6 +60,7 @@ def build(
     chunk_tokens: int = DEFAULT_CHUNK_SIZE,
     shard_tokens: int | None = None,
     compression: str = "none",
+    store: Store = "hdf5",
     max_document_tokens: int | None = None,
     max_documents: int | None = None,
     sample_seed: int | None = None,
@@ -117,6 +119,9 @@ def build(
         chunk_tokens: tokens a chunk of a shard.
         shard_tokens: a shard ends with the first document that reaches this many tokens; by default a shard a source.
         compression: of the tokens: `none`, `gzip[:level]` or `zstd[:level]` (the extra `zstd`).
+        store: `hdf5`, or `lance` (the extra `lance`): two Lance data sets, `tokens.lance` with a token a row and
+            `docs.lance` with a document a row. Both hold the same tokens and documents, and have the same fingerprint. Lance
+            takes no compression and no loss mask.
         max_document_tokens: text tokens kept of each document, counted in the report.
         max_documents: keep this many documents, the first ones in the order of the sources; what lies behind them is not
             read. They are counted before they are built, which reads all sources but the last one twice, as far as needed.
@@ -180,6 +185,7 @@ def build(
         raise BuildError("the output is an empty path; wanted a folder")
     if append and overwrite:
         raise BuildError("append adds to a corpus and overwrite replaces it; wanted one of the two")
+    _check_store(store, compression, form)
     given = given_documents(inputs)
     if given is not None and dedup != "none":
         raise BuildError(
@@ -206,7 +212,8 @@ def build(
         wanted = min(count, len(found.shards))
         if wanted > 1 and (existing != "resume" or not (folder.path / INDEX_NAME).exists()):
             # There is something to do: they begin while the tokenizer loads.
-            processes.start(wanted, ENCODING_MODULES if form.encodes else ())
+            modules = [*(ENCODING_MODULES if form.encodes else ()), *(LANCE_MODULES if store == "lance" else ())]
+            processes.start(wanted, modules)
         loaded = form.load(lambda text: on_event(Notice(kind="tokenizer", message=text)))
         boundary_id, bos_id = resolve_boundary(loaded, boundary), resolve_bos(loaded, "auto") if bos else None
         loaded = form.taking_documents(loaded, boundary_id, bos_id)
@@ -221,6 +228,7 @@ def build(
             max_documents=max_documents,
             sample_seed=sample_seed,
             compression=str(parse_compression(compression)),
+            store=store,
             on_bad_input=BadInput(on_bad_input).value,
             max_bad=max_bad,
             keep_empty=keep_empty,
@@ -292,6 +300,25 @@ def _nothing_to_do(output: str, work: Work, found: Discovery, on_event: Subscrib
     on_event(Notice(kind="resumed", message="the corpus of this command is there already; its bytes were checked"))
     on_event(report)
     return report
+
+
+def _check_store(store: str, compression: str, form: DocumentForm) -> None:
+    if store not in get_args(Store):
+        raise BuildError(f"store is {' or '.join(get_args(Store))}, not {store!r}")
+    if store == "hdf5":
+        return
+    problems = [
+        Problem(name, f"is given as {value!r}: wanted with an HDF5 store alone")
+        for name, value in (("prompt_field", form.prompt_field), ("chat_field", form.chat_field))
+        if value is not None
+    ]
+    if str(parse_compression(compression)) != "none":
+        problems.append(
+            Problem("compression", f"is {compression!r}: what Lance compresses cannot be mapped; wanted none")
+        )
+    if problems:
+        raise BuildError("a Lance corpus does not store what is asked for", problems=problems)
+    require_lance("store 'lance'")
 
 
 def _check_options(

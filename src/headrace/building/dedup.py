@@ -17,8 +17,8 @@ from headrace.building.text_hashes import RUN_DOCUMENTS, HashRuns, Run, run_of, 
 from headrace.errors import CorruptShardError
 from headrace.manifest import INDEX_NAME, Manifest, ShardEntry
 from headrace.shard_paths import locate_shards
-from headrace.storage.hdf5_reader import read_documents_in_pieces
 from headrace.storage.incoming import OriginsDigest
+from headrace.storage.shards import read_documents_in_pieces
 
 __all__ = ["without_duplicates"]
 

@@ -168,7 +168,8 @@ def _compare_published(work: Work, plan: BuildPlan, found: Discovery, on_event: 
     entries, _ = locate_shards(work.folder.path / INDEX_NAME, manifest)
     bad = {report.shard_id for report in verify_shards(entries, manifest=manifest) if not report.ok}
     lacking = set(_without_log(work, manifest, found)) if work.mode == "build" else set[Key]()
-    work.sound = not bad and not lacking
+    unversioned = _data_sets(work.folder.path, manifest)
+    work.sound = not bad and not lacking and not unversioned
     if work.sound:
         return
     if work.mode == "append":
@@ -190,6 +191,15 @@ def _compare_published(work: Work, plan: BuildPlan, found: Discovery, on_event: 
             f"{journal.share(_total(journal, found) - len(journal.finished), len(found.shards))} are built again",
         )
     )
+
+
+def _data_sets(corpus: Path, manifest: Manifest) -> list[Problem]:
+    """What is wrong with the data sets of a Lance corpus."""
+    if manifest.lance is None:
+        return []
+    from headrace.storage.lance_versions import check_data_sets  # noqa: PLC0415  # an extra
+
+    return check_data_sets(corpus, manifest)
 
 
 def _without_log(work: Work, manifest: Manifest, found: Discovery) -> Iterator[Key]:

@@ -14,7 +14,7 @@ from headrace.building.place import Place
 from headrace.building.rolling import ignore
 from headrace.building.tally import Tally
 from headrace.in_progress import Key, OpenShard
-from headrace.manifest import ShardEntry, SourceEntry
+from headrace.manifest import ShardEntry, SourceEntry, Store
 from headrace.sources import Drop, SourceShard
 from headrace.sources.chat import ChatTemplate
 from headrace.sources.field import Field, Ids
@@ -49,6 +49,8 @@ class ContentOptions:
     max_bad: float = 0.01
     keep_empty: bool = False
     compression: str = "none"
+    store: Store = "hdf5"
+    """What the shards are files of."""
     id_field: str | None = None
     """Where documents have ids that are kept."""
     dedup: str = "none"

@@ -32,6 +32,7 @@ def make_manifest(outcomes: Sequence[ShardOutcome], tokenizer: BatchTokenizer, o
         tokenizer=tokenizer.ref,
         options=manifest_options(options),
         sources=merged_sources(outcomes),
+        store=options.store,
     )
 
 

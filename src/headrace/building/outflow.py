@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.building.encode import DocumentEncoder, EncodedBatch
 from headrace.building.lane import Lane
 from headrace.building.rolling import Opened, Origins, RollingShards, flush_chunks
+from headrace.building.shard_writing import BeginShard, hdf5_shards, lance_shards
 from headrace.manifest import ShardEntry
 from headrace.sources import DocumentBatch
 from headrace.storage.extents import ShardExtents
@@ -61,23 +62,10 @@ class Outflow:
         )
         self._extents: list[ShardExtents] = []
 
-        def create(path: Path) -> HDF5ShardWriter:
-            return HDF5ShardWriter(
-                path,
-                options.chunk_tokens,
-                vocab_size=tokenizer.vocab_size,
-                boundary_token_id=options.boundary_token_id,
-                tokenizer_sha256=tokenizer.ref.sha256,
-                source_files=labels,
-                document_ids=options.id_field is not None,
-                text_hashes=options.dedup != "none",
-                loss_mask=options.loss_mask,
-                compression=options.compression,
-                flush_chunks=flush_chunks(options.chunk_tokens * self._encoder.dtype.itemsize),
-            )
-
+        self._folder = folder
+        begin = _begin_by(options, tokenizer, labels, self._encoder.dtype.itemsize)
         self.shards = RollingShards(
-            name, folder, create, shard_tokens=options.shard_tokens, opened=opened, published=self._published
+            name, folder, begin, shard_tokens=options.shard_tokens, opened=opened, published=self._published
         )
 
     def __enter__(self) -> Self:
@@ -111,8 +99,37 @@ class Outflow:
             BuildError: a file cannot be written.
         """
         self.shards.finish()
-        entries = (replace(entry, path=Path(entry.path).name, source=source) for entry in self.shards.entries)
+        entries = (
+            replace(entry, path=str(Path(entry.path).relative_to(self._folder)), source=source)
+            for entry in self.shards.entries
+        )
         return tuple(entries), tuple(self._extents)
 
     def _published(self, entry: ShardEntry) -> None:
         self._extents.append(extents_of(checked_layout(Path(entry.path), entry)))
+
+
+def _begin_by(options: "ContentOptions", tokenizer: BatchTokenizer, labels: Sequence[str], itemsize: int) -> BeginShard:
+    """Begins shards of the build's store; a token has `itemsize` bytes."""
+    common: dict[str, Any] = {
+        "vocab_size": tokenizer.vocab_size,
+        "boundary_token_id": options.boundary_token_id,
+        "tokenizer_sha256": tokenizer.ref.sha256,
+        "source_files": labels,
+        "document_ids": options.id_field is not None,
+        "text_hashes": options.dedup != "none",
+    }
+    if options.store == "lance":
+        from headrace.storage.lance_writer import LanceShardWriter  # noqa: PLC0415  # an extra
+
+        return lance_shards(lambda path: LanceShardWriter(path, options.chunk_tokens, **common))
+    return hdf5_shards(
+        lambda path: HDF5ShardWriter(
+            path,
+            options.chunk_tokens,
+            **common,
+            loss_mask=options.loss_mask,
+            compression=options.compression,
+            flush_chunks=flush_chunks(options.chunk_tokens * itemsize),
+        )
+    )

@@ -6,19 +6,20 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
 from headrace.errors import BuildError, HeadraceError, OutputExistsError
-from headrace.in_progress import LOCK, SHARD_NAME, Key
+from headrace.in_progress import LOCK, SHARD_NAME, WRITING, Key
 from headrace.manifest import INDEX_NAME, PRIVATE, Manifest
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import write_sidecars
 from headrace.storage.index_sidecar import publish_index
+from headrace.storage.lance_names import DATA_FILE, DOCS, TOKENS
 from headrace.storage.versions import VERSIONS
 from headrace.tokenizers.base import REF_NAME
 from headrace.tokenizers.chat_template import TEMPLATE_NAME
@@ -31,6 +32,7 @@ __all__ = [
     "drop_log",
     "first_pass_folder",
     "keep_template",
+    "lance_files",
     "publish_corpus",
     "refuse_foreign_tokenizer",
     "remove_attempt",
@@ -51,6 +53,8 @@ _WHOLE = re.compile(rf"{SHARD_NAME}\.h5")
 _PARTIAL = re.compile(rf"\.+{SHARD_NAME}\.h5\..*")
 _PARTIAL_INDEX = re.compile(r"\.(?:building|shards)\.json\.\d+\.[0-9a-f]{8}")
 """Shards and indexes under the names that they have before they are whole."""
+_ATTEMPT = re.compile(rf"\.{SHARD_NAME}\.")
+"""Begins the name of the folder in which the files of a Lance shard grow."""
 _LOG = re.compile(r"(\d{6,})-(\d{4,})\.")
 _LOCK_TRIES, _LOCK_PAUSE = 5, 0.1
 """`headrace status` holds the lock for a moment."""
@@ -150,6 +154,7 @@ def remove_partial(folder: Path) -> None:
         for entry in os.scandir(place) if place.is_dir() else ():
             if pattern.fullmatch(entry.name):
                 Path(entry.path).unlink(missing_ok=True)
+    shutil.rmtree(folder / WRITING, ignore_errors=True)
 
 
 @contextmanager
@@ -170,10 +175,23 @@ def remove_first_pass(folder: Path) -> None:
 
 
 def remove_shards(folder: Path, keep: Collection[str]) -> None:
-    """Remove all shards of builds but those of the names in `keep`."""
+    """Remove all shards of builds but those whose paths in the folder are in `keep`."""
     for entry in os.scandir(folder):
         if _WHOLE.fullmatch(entry.name) and entry.name not in keep:
             Path(entry.path).unlink(missing_ok=True)
+    names = {Path(path).name for path in keep}
+    for path in lance_files(folder):
+        if path.name not in names:
+            path.unlink(missing_ok=True)
+
+
+def lance_files(folder: Path) -> Iterator[Path]:
+    """The data files of Lance shards in the folder of a corpus, of the tokens and of the documents."""
+    for data_set in (TOKENS, DOCS):
+        with suppress(FileNotFoundError):
+            for entry in os.scandir(folder / data_set / "data"):
+                if DATA_FILE.fullmatch(entry.name):
+                    yield Path(entry.path)
 
 
 def remove_attempt(folder: Path, key: Key, *, alone: bool = False) -> None:
@@ -193,6 +211,15 @@ def remove_attempt(folder: Path, key: Key, *, alone: bool = False) -> None:
         return bool(found) and int(found[1]) == key[0] and (not alone or int(found[2]) == key[1])
 
     remove_files(folder, is_of_it)
+    for path in lance_files(folder):
+        found = DATA_FILE.fullmatch(path.name)
+        if found and int(found[1]) == key[0] and (not alone or int(found[2]) == key[1]):
+            path.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        for entry in os.scandir(folder / WRITING):
+            found = _ATTEMPT.match(entry.name)
+            if found and int(found[1]) == key[0] and (not alone or int(found[2]) == key[1]):
+                shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def remove_files(folder: Path, wanted: Callable[[str], object]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from headrace.building.encode import DocumentEncoder
 from headrace.building.output import publish_corpus, refuse_foreign_tokenizer
 from headrace.building.rolling import RollingShards
+from headrace.building.shard_writing import hdf5_shards
 from headrace.errors import TokenizerError, WriterError
 from headrace.manifest import INDEX_NAME, Manifest, ShardEntry, dtype_name_for
 from headrace.storage.atomic import fsync_folder
@@ -81,7 +82,7 @@ class ShardedTokenizationPipeline:
             BuildError: the disk is full, or the file cannot be written.
         """
         _check_shard(shard_id, documents)
-        shards = RollingShards(lambda _: shard_id, self.output_dir, self._writer)
+        shards = RollingShards(lambda _: shard_id, self.output_dir, hdf5_shards(self._writer))
         try:
             for texts in self._batches(documents):
                 shards.add(self._encoder.encode(texts))

@@ -18,6 +18,8 @@ __all__ = ["BuildPlan", "PlannedSource", "manifest_options"]
 
 _FLAGS = {"boundary_token_id": "boundary", "bos_token_id": "bos"}
 """Options whose flags have other names."""
+_UNSAID = {"store": "hdf5"}
+"""What an option is that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class BuildPlan:
     def _option_differences(self, command: "BuildPlan") -> list[Problem]:
         problems: list[Problem] = []
         for name in sorted({*self.options, *command.options}):
-            was, now = self.options.get(name), command.options.get(name)
+            was, now = (options.get(name, _UNSAID.get(name)) for options in (self.options, command.options))
             # A source that was finished with bad input as an error has none.
             if was == now or (name == "on_bad_input" and was == BadInput.ERROR):
                 continue
@@ -159,6 +161,7 @@ def manifest_options(options: ContentOptions) -> dict[str, Any]:
             "chat_variables": dict(options.chat.variables),
         }
         later |= {} if options.chat.date is None else {"chat_date": options.chat.date}
+    later |= {} if options.store == "hdf5" else {"store": options.store}
     later |= {} if options.max_documents is None else {"max_documents": options.max_documents}
     later |= {} if options.sample_seed is None else {"sample_seed": options.sample_seed}
     if options.cut_bytes != CUT_BYTES:

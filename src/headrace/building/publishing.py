@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from headrace.building.appending import appended_manifest, keep_version
 from headrace.building.job import ShardOutcome
 from headrace.building.output import keep_template, publish_corpus
-from headrace.building.replacing import put_in_place, remove_old
+from headrace.building.replacing import forget_data_sets, put_in_place, remove_old
 from headrace.building.work import Work
 from headrace.in_progress import BUILDING_NAME, JOURNAL, NEXT
 from headrace.manifest import LOCAL, PRIVATE, Manifest, ShardEntry
@@ -39,11 +40,10 @@ def publish(
     extents = [extent for outcome in outcomes for extent in _extents(work.shards, outcome)]
     write_bytes(corpus / PRIVATE / LOCAL, json.dumps(dict(local), indent=1).encode())
     if work.mode == "overwrite":
-        _replace(work, added, extents, tokenizer)
-        manifest = added
+        manifest = _replace(work, added, extents, tokenizer)
     elif work.base is not None:
         work.journal.record()
-        manifest = appended_manifest(work.base, added)
+        manifest = _with_versions(corpus, appended_manifest(work.base, added), work.base)
         old = _base_extents(corpus, work.base)
         keep_version(corpus, work.base, old)
         extents = [*old, *extents]
@@ -51,21 +51,33 @@ def publish(
         publish_corpus(corpus, manifest, extents, {})
     else:
         work.journal.record()
-        manifest = added
+        manifest = _with_versions(corpus, added, None)
         publish_corpus(corpus, manifest, extents, tokenizer.files())
     (corpus / BUILDING_NAME).unlink(missing_ok=True)
     return manifest
 
 
-def _replace(work: Work, manifest: Manifest, extents: Sequence[ShardExtents], tokenizer: BatchTokenizer) -> None:
+def _with_versions(corpus: Path, manifest: Manifest, base: Manifest | None) -> Manifest:
+    """The manifest as it is published: of a Lance corpus with the versions that it is, which are there from now on."""
+    if manifest.store == "hdf5":
+        return manifest
+    from headrace.storage.lance_versions import commit  # noqa: PLC0415  # an extra
+
+    return replace(manifest, lance=commit(corpus, manifest, base))
+
+
+def _replace(work: Work, added: Manifest, extents: Sequence[ShardExtents], tokenizer: BatchTokenizer) -> Manifest:
     """Put a new corpus in the place of the one that is there."""
     corpus = work.folder.path
-    old = put_in_place(corpus, work.shards, manifest)
+    old = put_in_place(corpus, work.shards, added)
     # Of this corpus an append may be made, or the same command be repeated without --overwrite.
     work.journal.move(corpus / JOURNAL)
+    manifest = _with_versions(corpus, added, None)
     publish_corpus(corpus, manifest, extents, tokenizer.files())
     (corpus / BUILDING_NAME).unlink(missing_ok=True)  # first, for what it tells of goes now
     remove_old(corpus, old, (VERSIONS, NEXT))
+    forget_data_sets(corpus, manifest)
+    return manifest
 
 
 def _extents(folder: Path, outcome: ShardOutcome) -> Sequence[ShardExtents]:

@@ -13,15 +13,17 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.building.output import DROPPED
+from headrace.building.output import DROPPED, lance_files
 from headrace.errors import ManifestError, OutputExistsError
 from headrace.manifest import INDEX_NAME, PRIVATE, Manifest, read_manifest
 from headrace.shard_paths import shard_candidates
 from headrace.storage.atomic import fresh_name, fsync_folder
 from headrace.storage.index_sidecar import publish_index
+from headrace.storage.lance_names import DOCS, TOKENS
+from headrace.storage.shards import files_of
 from headrace.storage.versions import VERSIONS
 
-__all__ = ["put_in_place", "remove_old", "remove_replaced"]
+__all__ = ["forget_data_sets", "put_in_place", "remove_old", "remove_replaced"]
 
 OLD = Path(PRIVATE) / "old"
 """Where the old shards have their second names."""
@@ -42,18 +44,36 @@ def put_in_place(corpus: Path, shards: Path, manifest: Manifest) -> set[Path]:
     old = read_manifest(corpus)
     names = {entry.path for entry in manifest.shards}
     moved = _set_aside(corpus, old, names)
+    folders = {corpus}
     for name in sorted(names):
-        _link(shards / name, corpus / name)
+        for source, target in zip(files_of(shards / name), files_of(corpus / name), strict=True):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _link(source, target)
+            folders |= {target.parent, target.parent.parent}
     shutil.rmtree(corpus / DROPPED, ignore_errors=True)
     if (shards / DROPPED).is_dir():
         (corpus / DROPPED).mkdir()
         for log in sorted((shards / DROPPED).iterdir()):
             _link(log, corpus / DROPPED / log.name)
         fsync_folder(corpus / DROPPED)
-    fsync_folder(corpus)
+    for folder in sorted(folders, reverse=True):
+        fsync_folder(folder)
     files = (path for entry in old.shards for path in shard_candidates(corpus / INDEX_NAME, old, entry))
     inside = {path for path in files if path.parent == corpus and path.name not in names}
-    return inside | moved
+    mine = {Path(name).name for name in names}
+    data = {path for path in lance_files(corpus) if path.name not in mine}
+    return inside | data | moved
+
+
+def forget_data_sets(corpus: Path, manifest: Manifest) -> None:
+    """Remove what the Lance data sets still know of a corpus that was replaced, or all of them under one of another store."""
+    if manifest.lance is not None:
+        from headrace.storage.lance_versions import forget_before  # noqa: PLC0415  # an extra
+
+        forget_before(corpus, manifest.lance)
+        return
+    for name in (DOCS, TOKENS):
+        shutil.rmtree(corpus / name, ignore_errors=True)
 
 
 def remove_old(corpus: Path, files: Iterable[Path], folders: Sequence[Path]) -> None:

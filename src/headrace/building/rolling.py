@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.building.encode import EncodedBatch
+from headrace.building.shard_writing import BeginShard, GrowingFile, ShardWriter
 from headrace.errors import BuildError, HeadraceError
 from headrace.manifest import ShardEntry
-from headrace.storage.atomic import fresh_name, publish
-from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.storage.incoming import NO_HASHES
 
 __all__ = ["Opened", "Origins", "RollingShards", "flush_chunks", "gone", "ignore", "require_folder"]
@@ -73,7 +71,7 @@ class RollingShards:
     Args:
         name: shard id of the k-th shard of a cut.
         folder: where the shards go.
-        create: opens the writer of a shard at a path.
+        begin: begins a shard.
         shard_tokens: tokens after which a shard ends; None for one shard.
         opened: is called with each shard that is begun, once others can follow it.
         published: is called with each whole shard.
@@ -83,7 +81,7 @@ class RollingShards:
         self,
         name: Callable[[int], str],
         folder: Path,
-        create: Callable[[Path], HDF5ShardWriter],
+        begin: BeginShard,
         *,
         shard_tokens: int | None = None,
         opened: Opened = ignore,
@@ -91,13 +89,11 @@ class RollingShards:
     ) -> None:
         self._name = name
         self._folder = folder
-        self._create = create
+        self._begin_shard = begin
         self._shard_tokens = shard_tokens
         self._opened = opened
         self._published = published
-        self._writer: HDF5ShardWriter | None = None
-        self._partial = folder
-        self._stack = ExitStack()
+        self._open: GrowingFile | None = None
         self._before = 0
         """Shards of the cuts before this one."""
         self._row_base = 0
@@ -111,7 +107,7 @@ class RollingShards:
         """
         start, ends = 0, batch.ends
         while start < len(ends):
-            writer = self._writer or self._begin()
+            writer = (self._open or self._begin()).writer
             self._require_room(batch, writer)
             base = int(ends[start - 1]) if start else 0
             stop = len(ends)
@@ -161,19 +157,18 @@ class RollingShards:
         """Of the shard that is open, or is the next."""
         return self._name(len(self.entries) - self._before)
 
-    def _begin(self) -> HDF5ShardWriter:
-        final = self._folder / f"{self._shard_id}.h5"
-        # Unique to this attempt, so that a second one never meets the first one's file.
-        fresh = fresh_name(final)
-        self._partial = fresh.with_name(f"{fresh.name}.partial")
+    def _begin(self) -> GrowingFile:
         try:
-            self._writer = self._stack.enter_context(self._create(self._partial))
-        except (OSError, RuntimeError) as error:
+            self._open = self._begin_shard(self._folder, self._shard_id)
+        except HeadraceError:
+            raise
+        except (OSError, RuntimeError, ValueError) as error:
             raise self._not_written(error) from error
-        self._opened(len(self.entries) - self._before, self._partial)
-        return self._writer
+        if self._open.followed is not None:
+            self._opened(len(self.entries) - self._before, self._open.followed)
+        return self._open
 
-    def _require_room(self, batch: EncodedBatch, writer: HDF5ShardWriter) -> None:
+    def _require_room(self, batch: EncodedBatch, writer: ShardWriter) -> None:
         """Stop before the disk is full: HDF5 can neither write nor close a file there."""
         masked = batch.loss_mask is not None
         chunk = writer.chunk_size * (batch.tokens.itemsize + masked)
@@ -193,12 +188,11 @@ class RollingShards:
         require_folder(self._folder)
         found = _HDF5_REASON.search(str(error))
         reason = found.group(1) if found else getattr(error, "strerror", None) or str(error)
-        name = f"{self._shard_id}.h5"
-        return BuildError(f"{self._folder / name}: cannot be written: {reason}; nothing was published")
+        return BuildError(f"{self._folder / self._shard_id}: cannot be written: {reason}; nothing was published")
 
     def create_empty(self) -> None:
         """Begin a shard without documents, if none is open."""
-        if self._writer is None:
+        if self._open is None:
             self._begin()
 
     def finish(self) -> None:
@@ -207,29 +201,21 @@ class RollingShards:
         Raises:
             BuildError: a file cannot be written.
         """
-        if self._writer is None:
+        if self._open is None:
             return
-        shard_id = self._shard_id
-        final = self._folder / f"{shard_id}.h5"
         try:
-            self._stack.close()
-            publish(self._partial, final)
+            entry = replace(self._open.publish(), row_base=self._row_base)
         except HeadraceError:
             raise
         except (OSError, RuntimeError, ValueError) as error:
             raise self._not_written(error) from error
-        entry = replace(self._writer.result(shard_id), path=str(final), row_base=self._row_base)
-        self._writer = None
+        self._open = None
         self.entries.append(entry)
         self._published(entry)
 
     def abandon(self) -> None:
         """Remove the unfinished shard, if there is one; published ones stay."""
-        if self._writer is None:
+        if self._open is None:
             return
-        # Emptied first: where the disk is full, HDF5 needs room to close the file, and crashes without it.
-        with suppress(OSError):
-            os.truncate(self._partial, 0)
-        self._stack.__exit__(BuildError, BuildError("abandoned"), None)
-        self._partial.unlink(missing_ok=True)
-        self._writer = None
+        self._open.abandon()
+        self._open = None

@@ -1,12 +1,14 @@
 """Whether the disk will hold the corpus: an estimate from what the first of the input became."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from headrace.errors import BuildError
-from headrace.in_progress import Key
+from headrace.in_progress import WRITING, Key
 from headrace.sources import SourceShard
+from headrace.storage.lance_names import DOCS, TOKENS
 
 __all__ = ["RoomCheck"]
 
@@ -75,6 +77,13 @@ class RoomCheck:
         return max(rest, 0) / done
 
     def _bytes_in_folder(self) -> int:
-        return sum(
-            entry.stat().st_size for entry in os.scandir(self._folder) if entry.is_file() and ".h5" in entry.name
-        )
+        return sum(entry.stat().st_size for entry in self._files() if entry.is_file())
+
+    def _files(self) -> Iterator[os.DirEntry[str]]:
+        """Of shards, whole or not."""
+        yield from (entry for entry in os.scandir(self._folder) if ".h5" in entry.name)
+        growing = (self._folder / WRITING).glob("*") if (self._folder / WRITING).is_dir() else ()
+        for place in (self._folder, *growing):
+            for data_set in (TOKENS, DOCS):
+                with suppress(FileNotFoundError):
+                    yield from os.scandir(place / data_set / "data")

@@ -23,6 +23,7 @@ from headrace.errors import OutputExistsError, Problem
 from headrace.in_progress import BUILDING_NAME, JOURNAL, NEXT, Key, Mode
 from headrace.manifest import Manifest
 from headrace.sources import Discovery
+from headrace.storage.lance_names import DOCS, TOKENS
 
 __all__ = ["Work"]
 
@@ -72,7 +73,16 @@ class Work:
         (self.shards / DROPPED.parent).mkdir(parents=True, exist_ok=True)
         self.journal.begin(plan)  # first, so that nothing is gone that the journal still tells of
         remove_first_pass(self.folder.path)
+        self._roll_back()
         self.remove_leftovers()
+
+    def _roll_back(self) -> None:
+        """Remove what of Lance data sets was committed and never published; without them, Lance is not asked."""
+        there = self.base or self.published or self.replaced
+        if any((self.folder.path / name).exists() for name in (DOCS, TOKENS)):
+            from headrace.storage.lance_versions import roll_back  # noqa: PLC0415  # an extra
+
+            roll_back(self.folder.path, there.lance if there else None)
 
     @property
     def done(self) -> Sequence[ShardOutcome]:
@@ -107,14 +117,14 @@ class Work:
             return
         (self.folder.path / BUILDING_NAME).unlink(missing_ok=True)
         remove_partial(self.folder.path)
-        remove_shards(self.folder.path, {Path(entry.path).name for entry in self.published.shards})
+        remove_shards(self.folder.path, _paths(self.published))
         remove_replaced(self.folder.path, self.published, NEXT)
 
     def remove_leftovers(self) -> None:
         """Remove what an earlier run has left half done."""
         keep = {entry.path for outcome in self.journal.kept.values() for entry in outcome.entries}
         for manifest in (self.base, self.published):  # these go on being served
-            keep |= {Path(entry.path).name for entry in manifest.shards} if manifest else set()
+            keep |= _paths(manifest) if manifest else set()
             if manifest and self.overwriting is None:
                 remove_replaced(self.folder.path, manifest, NEXT)
         remove_partial(self.folder.path)
@@ -189,3 +199,8 @@ class Work:
         if not finished and self.mode == "overwrite":
             shutil.rmtree(self.shards, ignore_errors=True)
         return finished if self.journal.path.exists() else 0  # else it was removed, perhaps with all else
+
+
+def _paths(manifest: Manifest) -> set[str]:
+    """Of its shards in the folder, under their own names also where they have second ones."""
+    return {entry.path for entry in manifest.shards} | {Path(entry.path).name for entry in manifest.shards}

@@ -12,6 +12,7 @@ __all__ = ["build"]
 Format = Literal["auto", "jsonl", "text", "parquet", "arrow"]
 OnBadInput = Literal["error", "skip", "replace"]
 Dedup = Literal["none", "exact"]
+Store = Literal["hdf5", "lance"]
 
 
 def build(
@@ -84,6 +85,9 @@ def build(
     compression: Annotated[
         str, typer.Option(metavar="none|gzip[:LEVEL]|zstd[:LEVEL]", help="Of the tokens on disk.")
     ] = "none",
+    store: Annotated[
+        Store, typer.Option(help="Of the shards: HDF5 files, or two Lance data sets with the same content.")
+    ] = "hdf5",
     max_document_tokens: Annotated[
         int | None, typer.Option(min=1, help="Text tokens kept of a document; what is cut is counted.")
     ] = None,
@@ -174,6 +178,7 @@ def build(
             chunk_tokens=chunk_tokens,
             shard_tokens=shard_tokens,
             compression=compression,
+            store=store,
             max_document_tokens=max_document_tokens,
             max_documents=max_documents,
             sample_seed=sample_seed,

@@ -14,15 +14,16 @@ from headrace.building.job import Hooks
 from headrace.building.output import remove_files
 from headrace.building.place import Place
 from headrace.building.rolling import Origins, RollingShards, flush_chunks
+from headrace.building.shard_writing import hdf5_shards
 from headrace.building.tally import Reports, Tally
 from headrace.corpus import MmapTokenStore
 from headrace.manifest import By, ShardEntry, dtype_name_for
 from headrace.sampling.sides import Sides
 from headrace.sources.files import SourceFile, SourceShard
 from headrace.splitting.pieces import Piece, document_hashes, read_pieces
+from headrace.storage.document_columns import DocumentColumns
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of
-from headrace.storage.hdf5_reader import DocumentColumns
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.storage.incoming import NO_HASHES
 from headrace.tokenizers.base import BatchTokenizer
@@ -140,7 +141,7 @@ class _Writer:
         self._compression = compression
         self._columns: DocumentColumns | None = None
         self._documents = Counter[int]()
-        self._shards = RollingShards(lambda _: job.entry.shard_id, folder, self._create)
+        self._shards = RollingShards(lambda _: job.entry.shard_id, folder, hdf5_shards(self._create))
         self.abandon = self._shards.abandon
 
     def _create(self, path: Path) -> HDF5ShardWriter:

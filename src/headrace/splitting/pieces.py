@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from headrace.corpus import Corpus
 from headrace.errors import CorruptShardError
 from headrace.manifest import By, ShardEntry
-from headrace.storage.hdf5_reader import DocumentColumns, read_documents_in_pieces
+from headrace.storage.document_columns import DocumentColumns
 from headrace.storage.incoming import HASH_BYTES, OriginsDigest
+from headrace.storage.shards import read_documents_in_pieces
 
 __all__ = ["Piece", "document_hashes", "read_pieces"]
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, MissingShardError, UnreadableShardError
 from headrace.storage.compression import require_filters
-from headrace.storage.hdf5_inspect import DATASET
-from headrace.storage.hdf5_layout import LOSS_MASK, crc_name
+from headrace.storage.document_columns import DocumentColumns
 from headrace.storage.hdf5_open import naming
-from headrace.storage.hdf5_reader import HASH_COLUMN, ID_COLUMNS, DocumentColumns, as_hashes, check_hashes, checked_ids
+from headrace.storage.hdf5_reader import HASH_COLUMN, ID_COLUMNS, as_hashes, check_hashes, checked_ids
+from headrace.storage.layout import DATASET, LOSS_MASK, crc_name
 
 __all__ = ["GrowingData", "GrowingShard", "HeldShard"]
 

@@ -1,4 +1,4 @@
-"""From a manifest to its token line: the extents of all HDF5 shards, from the sidecar or from the shards themselves."""
+"""From a manifest to its token line: the extents of all shards, from the sidecar or from the shards themselves."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,15 @@ from headrace.shards import column
 from headrace.storage.atomic import write_bytes
 from headrace.storage.derived import map_file
 from headrace.storage.extents import ExtentTable, ShardExtents
+from headrace.storage.layout import LOSS_MASK
 from headrace.storage.shard_files import HeldFile, Io, RangeReader, ShardFiles
+from headrace.storage.shards import inspect_shard
 from headrace.storage.token_line import TokenLine
 from headrace.storage.user_cache import cached_file, keep
 from headrace.storage.versions import extents_name
 
 if TYPE_CHECKING:
-    from headrace.storage.hdf5_inspect import DataLayout, ShardLayout
+    from headrace.storage.layout import DataLayout, ShardLayout
 
 __all__ = [
     "MASK_SIDECAR",
@@ -54,8 +56,6 @@ def checked_layout(path: Path, entry: ShardEntry) -> "ShardLayout":
     Raises:
         CorruptShardError: the file's attributes contradict `entry`.
     """
-    from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
-
     layout = inspect_shard(path)
     for name, wanted, found in (
         ("token_count", entry.token_count, layout.token_count),
@@ -203,8 +203,7 @@ def make_mask_line(table: ExtentTable, entries: Sequence[ShardEntry], *, io: Io,
 
 def library_reader(path: Path, *, mask: bool = False) -> RangeReader:
     """Reads the tokens of a shard that are not flat on disk, or its loss mask, through h5py."""
-    from headrace.storage.hdf5_layout import LOSS_MASK  # noqa: PLC0415  # imports h5py
-    from headrace.storage.hdf5_reader import LibraryReader  # noqa: PLC0415  # likewise
+    from headrace.storage.hdf5_reader import LibraryReader  # noqa: PLC0415  # imports h5py
 
     return LibraryReader(path, dataset_name=LOSS_MASK) if mask else LibraryReader(path)
 

@@ -1,9 +1,8 @@
-"""What lies where in an HDF5 shard: the layout that everything else is derived from."""
+"""What lies where in an HDF5 shard."""
 
 import mmap
 import os
 from array import array
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,55 +14,16 @@ from numpy.typing import NDArray
 from headrace.errors import CorruptShardError, FormatError, GrowingShardError
 from headrace.manifest import is_sha256
 from headrace.storage.compression import filters_of, require_filters
-from headrace.storage.hdf5_layout import FORMAT_VERSION, GROWING, LOSS_MASK, crc_name
+from headrace.storage.hdf5_layout import FORMAT_VERSION, GROWING
 from headrace.storage.hdf5_open import open_shard
+from headrace.storage.layout import DATASET, LOSS_MASK, DataLayout, ShardLayout, crc_name
 
-__all__ = ["DATASET", "DataLayout", "ShardLayout", "inspect_shard"]
+__all__ = ["inspect_shard"]
 
-DATASET = "tokens"
 _NOMINAL_CHUNK = 65536
 """Tokens that are checked at a time where the file has no chunks."""
 _COUNTS = ("format_version", "token_count", "document_count", "boundary_token_id", "vocab_size")
 _TEXTS = ("sha256", "documents_sha256", "tokenizer_sha256", f"{LOSS_MASK}_sha256")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DataLayout:
-    """Where one value for each token lies in a shard's file: the tokens themselves, or their loss mask."""
-
-    file_size: int
-    """Bytes."""
-    dtype: np.dtype[Any]
-    token_count: int
-    sha256: str
-    """As the attribute says; empty where there is none."""
-    digest_offset: int
-    """Byte offset of the 64 hex digits of `sha256` in the file; 0 where they cannot be found."""
-    first: NDArray[np.uint64]
-    """First token of each extent, shape (n,), increasing from 0; empty where the data is not flat on disk."""
-    offset: NDArray[np.uint64]
-    """Byte offset of each extent, shape (n,)."""
-    chunk_size: int
-    """Tokens a chunk; where the file has no chunks, a nominal size."""
-    first_crc: int
-    """crc32 of the bytes of the first chunk, and ..."""
-    last_crc: int
-    """... of the last; 0 for an empty shard."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ShardLayout(DataLayout):
-    """Where the tokens of one shard lie in its file, and what else it says of them."""
-
-    document_count: int | None
-    """None where the file does not say."""
-    documents_sha256: str
-    compression: str
-    """`none`, `gzip:4`, `zstd:3`, or the names of whatever other filters the data set has."""
-    attributes: dict[str, int | str]
-    """The other attributes that Headrace gives the token data set, as far as they are there."""
-    loss_mask: DataLayout | None = None
-    """None where it has none."""
 
 
 def inspect_shard(path: Path, *, dataset_name: str = DATASET) -> ShardLayout:

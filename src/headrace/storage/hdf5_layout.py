@@ -16,16 +16,15 @@ from numpy.typing import NDArray
 from headrace.errors import WriterError
 from headrace.storage.compression import Compression
 from headrace.storage.incoming import HASH_BYTES
+from headrace.storage.layout import LOSS_MASK, crc_name
 from headrace.storage.swmr import SwmrFile
 
 __all__ = [
     "ALIGNMENT",
     "FORMAT_VERSION",
     "GROWING",
-    "LOSS_MASK",
     "Column",
     "ShardFile",
-    "crc_name",
     "create_attributes",
     "create_columns",
     "create_file",
@@ -33,8 +32,6 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 2
-LOSS_MASK = "loss_mask"
-"""The data set that is there where documents say which of their tokens count in the loss: 1 for those that do, else 0."""
 ALIGNMENT = 4096
 """Byte alignment of every object of a page or more, so that chunks can be mapped and read directly."""
 GROWING = b"0" * 64
@@ -258,11 +255,6 @@ def create_columns(
             "crc32": Column(crc32),
         }
     )
-
-
-def crc_name(dataset: str) -> str:
-    """Name of the data set that holds the checksums of the chunks of another one."""
-    return f"chunks/{LOSS_MASK}_crc32" if dataset == LOSS_MASK else "chunks/crc32"
 
 
 def _file_table(source_files: Sequence[str]) -> NDArray[np.bytes_]:

@@ -17,7 +17,7 @@ from headrace.errors import TokenIdError, WriterError
 from headrace.manifest import ShardEntry, dtype_name_for, is_sha256
 from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder, start_writeback
 from headrace.storage.compression import parse_compression
-from headrace.storage.hdf5_layout import LOSS_MASK, Column, ShardFile, create_shard_file
+from headrace.storage.hdf5_layout import Column, ShardFile, create_shard_file
 from headrace.storage.hdf5_open import system_failure
 from headrace.storage.incoming import (
     HASH_BYTES,
@@ -29,6 +29,7 @@ from headrace.storage.incoming import (
     checked_mask,
     checked_tokens,
 )
+from headrace.storage.layout import LOSS_MASK
 
 __all__ = ["HDF5ShardWriter"]
 

@@ -23,14 +23,16 @@ from headrace.storage.hdf5_corpus import (
     open_line,
     open_mask_line,
 )
+from headrace.storage.lance_names import is_lance
 from headrace.storage.loose import entry_of
 from headrace.storage.shard_files import DocumentReader, Io, RangeReader, ShardFiles
+from headrace.storage.shards import read_documents
 from headrace.storage.token_line import TokenLine
 from headrace.storage.versions import read_version
 
 if TYPE_CHECKING:
+    from headrace.storage.document_columns import DocumentColumns
     from headrace.storage.growing import GrowingShard, HeldShard
-    from headrace.storage.hdf5_reader import DocumentColumns
 
 __all__ = ["LiveLine", "LiveLineMaker"]
 
@@ -88,8 +90,6 @@ class _MovingShard:
 
     def documents(self, count: int, /) -> "DocumentColumns":
         """Its first `count` documents."""
-        from headrace.storage.hdf5_reader import read_documents  # noqa: PLC0415  # imports h5py
-
         with suppress(MissingShardError):
             return read_documents(self._places[0], count)
         return read_documents(self._places[1], count)
@@ -334,4 +334,5 @@ def _manifest(building: Building, base: Manifest | None, entries: Sequence[Shard
         tokenizer=building.tokenizer,
         options=base.options if base else {},
         sources=base.sources if base else (),
+        store="lance" if any(is_lance(Path(entry.path)) for entry in entries) else "hdf5",
     )

@@ -13,7 +13,7 @@ from headrace.storage.hdf5_corpus import extents_of, make_line, make_mask_line
 from headrace.storage.token_line import Io, TokenLine
 
 if TYPE_CHECKING:
-    from headrace.storage.hdf5_inspect import ShardLayout
+    from headrace.storage.layout import ShardLayout
 
 __all__ = ["entry_of", "entry_of_file", "line_of", "made_up_manifest", "mask_opener", "stat_fingerprint"]
 

@@ -16,7 +16,7 @@ from headrace.storage.extents import NOT_FLAT, ExtentTable
 from headrace.storage.pool import HandlePool
 
 if TYPE_CHECKING:
-    from headrace.storage.hdf5_reader import DocumentColumns
+    from headrace.storage.document_columns import DocumentColumns
 
 __all__ = ["DocumentReader", "HeldFile", "Io", "Placement", "RangeReader", "ShardFiles", "ShardHandle"]
 

@@ -1,0 +1,303 @@
+"""The data sets of a Lance corpus: their versions, committed once, and made to last.
+
+Lance calls fsync for nothing; here, what a commit wrote is on disk before anything tells of it.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace.errors import BuildError, Problem
+from headrace.manifest import LanceVersions, Manifest
+from headrace.storage.atomic import fsync_file, fsync_folder
+from headrace.storage.lance_file import read_lance_file
+from headrace.storage.lance_names import DOCS, TOKENS, docs_path
+from headrace.storage.lance_shard import Head
+from headrace.storage.lance_writer import DATA_STORAGE_VERSION, docs_schema, import_lance, token_schema
+
+__all__ = ["check_data_sets", "commit", "forget_before", "roll_back", "tag_name"]
+
+_JOB = "headrace.job"
+"""Property of the transactions of builds."""
+_MANIFEST = re.compile(r"(\d+)\.manifest")
+_TRANSACTION = re.compile(r"(\d+)-.*\.txn")
+_DIGITS = 20
+"""Of the names of manifests that count down from the largest integer of 64 bits."""
+_HINT = "latest_version_hint.json"
+
+
+class _DataSet(NamedTuple):
+    """What one of the two is to be."""
+
+    folder: Path
+    schema: Any
+    fragments: list[Any]
+    """In order."""
+    before: int
+    """How many of them the version has that is added to."""
+    job: str
+
+
+def tag_name(fingerprint: str) -> str:
+    """The tag that a published version of both data sets has."""
+    return f"headrace-{fingerprint[:16]}"
+
+
+def commit(corpus: Path, manifest: Manifest, base: Manifest | None = None) -> LanceVersions:
+    """Make the shards of a corpus a version of its data sets, and tag it; documents first. Done before, it is not repeated.
+
+    Args:
+        corpus: its folder, in which the data files lie.
+        manifest: of all shards.
+        base: what is there already, and is added to.
+
+    Raises:
+        BuildError: somebody else has changed the data sets, or they cannot be written.
+    """
+    versions = [
+        _committed(one, pinned) for one, pinned in zip(_wanted(corpus, manifest, base), _pinned(base), strict=True)
+    ]
+    docs, tokens = versions
+    for folder, version in ((corpus / DOCS, docs), (corpus / TOKENS, tokens)):
+        _tag(folder, tag_name(manifest.fingerprint.hex), version)
+    return LanceVersions(tokens=tokens, docs=docs, data_storage_version=DATA_STORAGE_VERSION)
+
+
+def roll_back(corpus: Path, pinned: LanceVersions | None) -> None:
+    """Remove the versions that a build has committed and not published; `pinned` are those that are, if any are.
+
+    Raises:
+        BuildError: somebody else has changed the data sets.
+    """
+    for name, version in ((DOCS, pinned.docs if pinned else 0), (TOKENS, pinned.tokens if pinned else 0)):
+        if max(_versions(corpus / name), default=0) > version:
+            _settle(corpus / name, version, "")
+
+
+def forget_before(corpus: Path, versions: LanceVersions) -> None:
+    """Remove the versions, and their tags, of a corpus that was replaced. Their data files are the caller's."""
+    lance = import_lance("a Lance corpus")
+    for name, version in ((DOCS, versions.docs), (TOKENS, versions.tokens)):
+        folder = corpus / name
+        with _reporting(folder):
+            tags = lance.dataset(str(folder)).tags
+            for tag, found in tags.list().items():
+                if found["version"] < version:
+                    tags.delete(tag)
+        _remove(folder, lambda number, newest=version: number < newest)
+
+
+def check_data_sets(corpus: Path, manifest: Manifest) -> list[Problem]:
+    """Whether the pinned versions are what the index says: exactly its data files, in order, whole, nothing deleted."""
+    lance = import_lance(f"{corpus}: a Lance corpus, of which the data sets are verified,")
+    assert manifest.lance is not None  # noqa: S101  # the manifest was checked
+    found: list[Problem] = []
+    counts = [entry.document_count for entry in manifest.shards], [entry.token_count for entry in manifest.shards]
+    pinned = (DOCS, manifest.lance.docs), (TOKENS, manifest.lance.tokens)
+    for (name, version), rows in zip(pinned, counts, strict=True):
+        wanted = [(Path(entry.path).name, count) for entry, count in zip(manifest.shards, rows, strict=True)]
+        try:
+            fragments = lance.dataset(str(corpus / name), version=version).get_fragments()
+            there = [(_file_of(fragment), fragment.count_rows()) for fragment in fragments]
+        except (ValueError, OSError, RuntimeError) as error:
+            found.append(Problem(f"{corpus / name}", f"version {version} cannot be opened: {_first_line(error)}"))
+            continue
+        if there != wanted:
+            odd = next((n for n, pair in enumerate(zip(there, wanted, strict=False)) if pair[0] != pair[1]), len(there))
+            reason = (
+                f"version {version} is not the shards of the index: {len(there)} fragments, from number {odd} on others"
+            )
+            found.append(Problem(f"{corpus / name}", reason))
+    return found
+
+
+def _file_of(fragment: Any) -> str:  # noqa: ANN401  # Lance's has no types
+    files = fragment.data_files()
+    return Path(str(files[0].path)).name if len(files) == 1 else f"{len(files)} files"
+
+
+# -- committing -------------------------------------------------------------------------------------------------------
+
+
+def _wanted(corpus: Path, manifest: Manifest, base: Manifest | None) -> Iterator[_DataSet]:
+    """The data set of the documents, and that of the tokens."""
+    job = hashlib.sha256("\n".join(entry.path for entry in manifest.shards).encode()).hexdigest()
+    before = len(base.shards) if base else 0
+    said = {
+        "headrace.format": str(manifest.version),
+        "headrace.vocab_size": str(manifest.vocab_size),
+        "headrace.boundary_token_id": str(manifest.boundary_token_id),
+        "headrace.tokenizer": manifest.tokenizer.name if manifest.tokenizer else "",
+        "headrace.tokenizer_sha256": manifest.tokenizer.sha256 if manifest.tokenizer else "",
+    }
+    docs = docs_schema().with_metadata(said)
+    fragments = [
+        _docs_fragment(docs_path(corpus / entry.path), entry.document_count, docs) for entry in manifest.shards
+    ]
+    yield _DataSet(corpus / DOCS, docs, fragments, before, job)
+    tokens = token_schema(np.dtype(manifest.dtype)).with_metadata(said)
+    fragments = [_fragment(corpus / entry.path, entry.token_count, [0]) for entry in manifest.shards]
+    yield _DataSet(corpus / TOKENS, tokens, fragments, before, job)
+
+
+def _pinned(base: Manifest | None) -> tuple[int, int]:
+    return (base.lance.docs, base.lance.tokens) if base is not None and base.lance is not None else (0, 0)
+
+
+def _docs_fragment(path: Path, rows: int, schema: Any) -> Any:  # noqa: ANN401  # Lance's
+    names: list[str] = schema.names
+    return _fragment(path, rows, [names.index(name) for name in Head.of(read_lance_file(path)).columns])
+
+
+def _fragment(path: Path, rows: int, fields: list[int]) -> Any:  # noqa: ANN401  # Lance's
+    from lance.fragment import DataFile, FragmentMetadata  # noqa: PLC0415  # heavy
+
+    major, minor = map(int, DATA_STORAGE_VERSION.split("."))
+    file = DataFile(
+        path=path.name,
+        fields=fields,
+        column_indices=list(range(len(fields))),
+        file_major_version=major,
+        file_minor_version=minor,
+        file_size_bytes=path.stat().st_size,
+    )
+    return FragmentMetadata(id=0, files=[file], physical_rows=rows)
+
+
+def _committed(wanted: _DataSet, pinned: int) -> int:
+    """The version that a data set is, committed now unless it was."""
+    lance = import_lance("a Lance corpus")
+    newest, done = _settle(wanted.folder, pinned, wanted.job)
+    if done:
+        _make_durable(wanted.folder)
+        return newest
+    adds = pinned > 0 and newest == pinned
+    operation = (
+        lance.LanceOperation.Append(wanted.fragments[wanted.before :])
+        if adds
+        else lance.LanceOperation.Overwrite(wanted.schema, wanted.fragments)
+    )
+    transaction = lance.Transaction(read_version=newest, operation=operation, transaction_properties={_JOB: wanted.job})
+    with _reporting(wanted.folder):
+        made = lance.LanceDataset.commit(str(wanted.folder), transaction, enable_v2_manifest_paths=True)
+        version = int(made.version)
+    _make_durable(wanted.folder)
+    return version
+
+
+def _settle(folder: Path, pinned: int, job: str) -> tuple[int, bool]:
+    """Remove versions that a build has committed and not published, and those that nobody can open.
+
+    Args:
+        folder: the data set; there may be none yet.
+        pinned: the version that is published; 0 for none.
+        job: one whose version stays.
+
+    Returns:
+        The newest version, 0 for none; and whether it is that job's.
+    """
+    for version in sorted(_versions(folder), reverse=True):
+        found = _job_of(folder, version)
+        if found is None:  # as where the power failed before its bytes were on disk
+            _remove(folder, lambda number, damaged=version: number == damaged)
+            continue
+        if job and found == job:
+            return version, True
+        if version <= pinned:
+            return version, False
+        if not found:
+            raise BuildError(
+                f"{folder}: has a version {version} that no build has made; the corpus is version {pinned}: it is not touched. "
+                "Build elsewhere, or remove that version"
+            )
+        _remove(folder, lambda number, left=version: number == left)
+    return 0, False
+
+
+def _job_of(folder: Path, version: int) -> str | None:
+    """The job that has committed a version, empty if no build has; None if the version cannot be opened."""
+    lance = import_lance("a Lance corpus")
+    try:
+        transaction = lance.dataset(str(folder), version=version).read_transaction(version)
+    except (ValueError, OSError, RuntimeError):
+        return None
+    properties = transaction.transaction_properties if transaction is not None else None
+    return str((properties or {}).get(_JOB, ""))
+
+
+def _versions(folder: Path) -> dict[int, Path]:
+    """The manifests of a data set, by version."""
+    found: dict[int, Path] = {}
+    with suppress(FileNotFoundError):
+        for path in (folder / "_versions").iterdir():
+            name = _MANIFEST.fullmatch(path.name)
+            if name:
+                number = int(name[1])
+                found[(1 << 64) - 1 - number if len(name[1]) == _DIGITS else number] = path
+    return found
+
+
+def _remove(folder: Path, wanted: Callable[[int], bool]) -> None:
+    """Remove versions, and their transactions."""
+    gone = [path for version, path in _versions(folder).items() if wanted(version)]
+    if not gone:
+        return
+    for path in (*gone, folder / "_versions" / _HINT):
+        path.unlink(missing_ok=True)
+    fsync_folder(folder / "_versions")
+    with suppress(FileNotFoundError):
+        for path in (folder / "_transactions").iterdir():
+            name = _TRANSACTION.fullmatch(path.name)
+            if name and wanted(int(name[1]) + 1):  # it is named by the version that it was made from
+                path.unlink(missing_ok=True)
+
+
+# -- making it last ---------------------------------------------------------------------------------------------------
+
+
+def _make_durable(folder: Path) -> None:
+    """Wait until the newest version of a data set is on disk: its transaction first, then what names it."""
+    for name in ("_transactions", "_versions"):
+        with suppress(FileNotFoundError):
+            _fsync_all(folder / name)
+    fsync_folder(folder)
+    fsync_folder(folder.parent)
+
+
+def _fsync_all(folder: Path) -> None:
+    for path in sorted(folder.iterdir()):
+        if path.is_file():
+            fsync_file(path)
+    fsync_folder(folder)
+
+
+def _tag(folder: Path, name: str, version: int) -> None:
+    """Name a version, so that Lance does not clean it up."""
+    with _reporting(folder):
+        tags = import_lance("a Lance corpus").dataset(str(folder), version=version).tags
+        known = tags.list().get(name)
+        if known is None:
+            tags.create(name, version)
+        elif known["version"] != version:
+            tags.update(name, version)
+    _fsync_all(folder / "_refs" / "tags")
+    fsync_folder(folder / "_refs")
+    fsync_folder(folder)
+
+
+@contextmanager
+def _reporting(folder: Path) -> Generator[None]:
+    """Let what Lance refuses name the data set."""
+    try:
+        yield
+    except (ValueError, OSError, RuntimeError) as error:
+        raise BuildError(f"{folder}: Lance cannot write it: {_first_line(error)}; nothing was published") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.errors import BuildError, Problem
-from headrace.manifest import LanceVersions, Manifest
+from headrace.manifest import LanceVersions, Manifest, ShardEntry
 from headrace.storage.atomic import fsync_file, fsync_folder
 from headrace.storage.lance_file import read_lance_file
 from headrace.storage.lance_names import DOCS, TOKENS, docs_path
@@ -97,10 +97,11 @@ def check_data_sets(corpus: Path, manifest: Manifest) -> list[Problem]:
     lance = import_lance(f"{corpus}: a Lance corpus, of which the data sets are verified,")
     assert manifest.lance is not None  # noqa: S101  # the manifest was checked
     found: list[Problem] = []
-    counts = [entry.document_count for entry in manifest.shards], [entry.token_count for entry in manifest.shards]
+    shards = _filled(manifest)
+    counts = [entry.document_count for entry in shards], [entry.token_count for entry in shards]
     pinned = (DOCS, manifest.lance.docs), (TOKENS, manifest.lance.tokens)
     for (name, version), rows in zip(pinned, counts, strict=True):
-        wanted = [(Path(entry.path).name, count) for entry, count in zip(manifest.shards, rows, strict=True)]
+        wanted = [(Path(entry.path).name, count) for entry, count in zip(shards, rows, strict=True)]
         try:
             fragments = lance.dataset(str(corpus / name), version=version).get_fragments()
             there = [(_file_of(fragment), fragment.count_rows()) for fragment in fragments]
@@ -127,7 +128,8 @@ def _file_of(fragment: Any) -> str:  # noqa: ANN401  # Lance's has no types
 def _wanted(corpus: Path, manifest: Manifest, base: Manifest | None) -> Iterator[_DataSet]:
     """The data set of the documents, and that of the tokens."""
     job = hashlib.sha256("\n".join(entry.path for entry in manifest.shards).encode()).hexdigest()
-    before = len(base.shards) if base else 0
+    shards = _filled(manifest)
+    before = len(_filled(base)) if base else 0
     said = {
         "headrace.format": str(manifest.version),
         "headrace.vocab_size": str(manifest.vocab_size),
@@ -136,13 +138,16 @@ def _wanted(corpus: Path, manifest: Manifest, base: Manifest | None) -> Iterator
         "headrace.tokenizer_sha256": manifest.tokenizer.sha256 if manifest.tokenizer else "",
     }
     docs = docs_schema().with_metadata(said)
-    fragments = [
-        _docs_fragment(docs_path(corpus / entry.path), entry.document_count, docs) for entry in manifest.shards
-    ]
+    fragments = [_docs_fragment(docs_path(corpus / entry.path), entry.document_count, docs) for entry in shards]
     yield _DataSet(corpus / DOCS, docs, fragments, before, job)
     tokens = token_schema(np.dtype(manifest.dtype)).with_metadata(said)
-    fragments = [_fragment(corpus / entry.path, entry.token_count, [0]) for entry in manifest.shards]
+    fragments = [_fragment(corpus / entry.path, entry.token_count, [0]) for entry in shards]
     yield _DataSet(corpus / TOKENS, tokens, fragments, before, job)
+
+
+def _filled(manifest: Manifest) -> list[ShardEntry]:
+    """Its shards that are fragments: a data set has none without rows."""
+    return [entry for entry in manifest.shards if entry.token_count]
 
 
 def _pinned(base: Manifest | None) -> tuple[int, int]:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headrace.manifest import INDEX_NAME, Manifest, ShardEntry, TokenizerRef, dtype_name_for
+from headrace.building.shard_writing import hdf5_shards, lance_shards
+from headrace.manifest import INDEX_NAME, Manifest, ShardEntry, Store, TokenizerRef, dtype_name_for
 from headrace.storage.hdf5_corpus import checked_layout, extents_of, write_sidecars
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.storage.index_sidecar import publish_index
+from headrace.storage.lance_versions import commit
+from headrace.storage.lance_writer import LanceShardWriter
 
 if TYPE_CHECKING:
     from headrace.storage.extents import ShardExtents
@@ -29,6 +32,7 @@ def small_corpus(
     tokenizer: TokenizerRef | None = None,
     sidecar: bool = True,
     compression: str = "none",
+    store: Store = "hdf5",
     masks: Sequence[Sequence[ArrayLike]] | None = None,
 ) -> Path:
     """Write a corpus as a build leaves it: shards, `shards.json` and, if asked, the sidecar.
@@ -42,6 +46,7 @@ def small_corpus(
         tokenizer: what the manifest says of it.
         sidecar: write the extents.
         compression: of the tokens, as for `HDF5ShardWriter`.
+        store: `lance` for data sets of Lance, which list no empty shard.
         masks: which tokens of each document count in the loss, the boundary included; None for no loss mask.
 
     Returns:
@@ -52,17 +57,21 @@ def small_corpus(
     entries: list[ShardEntry] = []
     extents: list[ShardExtents] = []
     start = 0
-    options: Any = {"vocab_size": vocab_size, "boundary_token_id": boundary_token_id, "compression": compression}
+    options: Any = {"vocab_size": vocab_size, "boundary_token_id": boundary_token_id}
+    if store == "lance":
+        begin = lance_shards(lambda path: LanceShardWriter(path, chunk_size, **options))
+    else:
+        options |= {"compression": compression, "loss_mask": masks is not None}
+        begin = hdf5_shards(lambda path: HDF5ShardWriter(path, chunk_size, **options))
     for number, documents in enumerate(shards):
-        path = folder / f"{number:06d}-0000-0000.h5"
-        with HDF5ShardWriter(path, chunk_size, **options, loss_mask=masks is not None) as writer:
-            for place, document in enumerate(documents):
-                tokens = np.append(np.asarray(document, np.int64), boundary_token_id)
-                mask = None if masks is None else np.asarray(masks[number][place])
-                writer.add_documents(tokens, np.array([len(tokens)]), loss_mask=mask)
-        entry = writer.result(path.stem)
-        extents.append(extents_of(checked_layout(path, entry)))
-        entries.append(replace(entry, path=path.name, global_start=start))
+        shard = begin(folder, f"{number:06d}-0000-0000")
+        for place, document in enumerate(documents):
+            tokens = np.append(np.asarray(document, np.int64), boundary_token_id)
+            mask = None if masks is None else np.asarray(masks[number][place])
+            shard.writer.add_documents(tokens, np.array([len(tokens)]), loss_mask=mask)
+        entry = shard.publish()
+        extents.append(extents_of(checked_layout(Path(entry.path), entry)))
+        entries.append(replace(entry, path=str(Path(entry.path).relative_to(folder)), global_start=start))
         start += entry.token_count
     manifest = Manifest(
         chunk_size=chunk_size,
@@ -71,7 +80,10 @@ def small_corpus(
         vocab_size=vocab_size,
         boundary_token_id=boundary_token_id,
         tokenizer=tokenizer,
+        store=store,
     )
+    if store == "lance":
+        manifest = replace(manifest, lance=commit(folder, manifest))
     if sidecar:
         write_sidecars(folder, manifest.fingerprint.hex, extents)
     publish_index(folder / INDEX_NAME, manifest.to_json())

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from headrace.damage import listed, runs
 from headrace.errors import CorruptShardError
 from headrace.storage.layout import crc_name
-from headrace.storage.shards import stored_crcs
+from headrace.storage.stores import stored_crcs
 
 if TYPE_CHECKING:
     from headrace.storage.layout import DataLayout

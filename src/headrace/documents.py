@@ -19,7 +19,7 @@ from headrace.shards import column, counts
 from headrace.storage.document_columns import DocumentColumns
 from headrace.storage.document_ends import document_ends
 from headrace.storage.shard_files import DocumentReader
-from headrace.storage.shards import read_documents
+from headrace.storage.stores import read_documents
 from headrace.storage.token_line import TokenLine
 
 __all__ = ["Documents", "Location"]

@@ -17,7 +17,7 @@ from headrace.events import Subscriber, ignore
 from headrace.manifest import Manifest, ShardEntry, Split, TokenizerRef
 from headrace.sampling import Plan
 from headrace.storage.lance_names import is_lance
-from headrace.storage.shards import files_of
+from headrace.storage.stores import files_of
 from headrace.tokenizers.base import BatchTokenizer
 from headrace.tokenizers.chat_template import TEMPLATE_NAME
 from headrace.tokenizers.load import load_from_corpus, load_tokenizer

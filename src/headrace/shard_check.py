@@ -16,7 +16,7 @@ from headrace.errors import CorruptShardError, NoDocumentsError, Problem, Unread
 from headrace.manifest import ShardEntry, is_sha256
 from headrace.storage.lance_names import is_lance
 from headrace.storage.layout import DATASET, LOSS_MASK
-from headrace.storage.shards import files_of, inspect_shard, read_documents
+from headrace.storage.stores import files_of, inspect_shard, read_documents
 
 if TYPE_CHECKING:
     from headrace.storage.document_columns import DocumentColumns

@@ -13,7 +13,7 @@ import headrace
 from headrace.corpus import MmapTokenStore
 from headrace.shard_paths import load_index
 from headrace.storage import pool
-from headrace.storage.shards import inspect_shard
+from headrace.storage.stores import inspect_shard
 from headrace.testing.contract import StoreCase, StoreContract
 from headrace.testing.corpora import line_of, random_documents, small_corpus
 
@@ -27,8 +27,9 @@ import sys
 import headrace
 corpus = headrace.open(sys.argv[1], verify="full" if "full" in sys.argv else "quick")
 corpus[:], corpus.documents[3], corpus.locate(100), corpus.documents.ends
-headrace.Loader(corpus, headrace.Plan.of(corpus, window=16, batch_size=2)).batch(0)
-print(sorted({"lance", "pyarrow", "h5py"} & set(sys.modules)))
+plan = headrace.Plan(order="random", token_count=len(corpus), window=16, batch_size=2, corpus=str(corpus.fingerprint))
+headrace.Loader(corpus, plan).batch(0)
+print(sorted({"lance", "pyarrow"} & set(sys.modules)))
 """
 
 
@@ -95,7 +96,7 @@ def test_lance_is_the_hdf5_corpus(tmp_path):
 
 @pytest.mark.parametrize("how", ["quick", "full"])
 def test_reading_imports_no_lance(tmp_path, how):
-    """With the sidecar or without it, neither Lance nor HDF5 is imported to open, read, sample, trace and verify."""
+    """With the sidecar or without it, Lance is not imported to open, read, sample, trace and verify."""
     for sidecar in (True, False):
         corpus = small_corpus(tmp_path / str(sidecar), SHARDS, store="lance", sidecar=sidecar)
         command = [sys.executable, "-P", "-c", READERS, corpus, how]

@@ -18,7 +18,7 @@ from headrace.errors import CorruptShardError
 from headrace.manifest import INDEX_NAME, Manifest, ShardEntry
 from headrace.shard_paths import locate_shards
 from headrace.storage.incoming import OriginsDigest
-from headrace.storage.shards import read_documents_in_pieces
+from headrace.storage.stores import read_documents_in_pieces
 
 __all__ = ["without_duplicates"]
 

@@ -20,7 +20,7 @@ from headrace.shard_paths import shard_candidates
 from headrace.storage.atomic import fresh_name, fsync_folder
 from headrace.storage.index_sidecar import publish_index
 from headrace.storage.lance_names import DOCS, TOKENS
-from headrace.storage.shards import files_of
+from headrace.storage.stores import files_of
 from headrace.storage.versions import VERSIONS
 
 __all__ = ["forget_data_sets", "put_in_place", "remove_old", "remove_replaced"]

@@ -14,7 +14,7 @@ from headrace.errors import CorruptShardError
 from headrace.manifest import By, ShardEntry
 from headrace.storage.document_columns import DocumentColumns
 from headrace.storage.incoming import HASH_BYTES, OriginsDigest
-from headrace.storage.shards import read_documents_in_pieces
+from headrace.storage.stores import read_documents_in_pieces
 
 __all__ = ["Piece", "document_hashes", "read_pieces"]
 

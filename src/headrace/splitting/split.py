@@ -125,7 +125,7 @@ def _record(source: Corpus, request: SplitRequest, by: Literal["auto", "text", "
 
 def _hashed(source: Corpus, by: Literal["auto", "text", "tokens"]) -> By:
     """Of what the hashes are: of texts only if all shards have those."""
-    from headrace.storage.shards import stores_text_hashes  # noqa: PLC0415
+    from headrace.storage.stores import stores_text_hashes  # noqa: PLC0415
 
     if by == "tokens":
         return by

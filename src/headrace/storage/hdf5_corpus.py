@@ -19,7 +19,7 @@ from headrace.storage.derived import map_file
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.layout import LOSS_MASK
 from headrace.storage.shard_files import HeldFile, Io, RangeReader, ShardFiles
-from headrace.storage.shards import inspect_shard
+from headrace.storage.stores import inspect_shard
 from headrace.storage.token_line import TokenLine
 from headrace.storage.user_cache import cached_file, keep
 from headrace.storage.versions import extents_name

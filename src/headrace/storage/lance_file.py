@@ -88,9 +88,9 @@ def _parsed(path: Path, size: int) -> LanceFile:
 def _places(path: Path, start: int, count: int, size: int) -> Iterator[tuple[int, int]]:
     """The entries of a table of offsets and sizes."""
     _require_inside(start, count * _PLACE.size, size)
-    for place in _PLACE.iter_unpack(_read(path, start, count * _PLACE.size)):
-        _require_inside(*place, size)
-        yield place
+    for at, length in _PLACE.iter_unpack(_read(path, start, count * _PLACE.size)):
+        _require_inside(at, length, size)
+        yield at, length
 
 
 def _require_inside(offset: int, length: int, size: int) -> None:

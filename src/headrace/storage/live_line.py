@@ -26,7 +26,7 @@ from headrace.storage.hdf5_corpus import (
 from headrace.storage.lance_names import is_lance
 from headrace.storage.loose import entry_of
 from headrace.storage.shard_files import DocumentReader, Io, RangeReader, ShardFiles
-from headrace.storage.shards import read_documents
+from headrace.storage.stores import read_documents
 from headrace.storage.token_line import TokenLine
 from headrace.storage.versions import read_version
 

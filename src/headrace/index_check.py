@@ -181,6 +181,7 @@ def _kept(index: Path, path: Path, manifest: Manifest, append: Append) -> list[P
         shards=manifest.shards[: append.shards],
         sources=manifest.sources[: append.sources],
         appends=tuple(one for one in manifest.appends if one.shards < append.shards),
+        lance=kept.lance,  # that of another version
     )
     if kept == begun:
         return []

@@ -43,7 +43,7 @@ def publish(
         manifest = _replace(work, added, extents, tokenizer)
     elif work.base is not None:
         work.journal.record()
-        manifest = _with_versions(corpus, appended_manifest(work.base, added), work.base)
+        manifest = _with_versions(work, appended_manifest(work.base, added))
         old = _base_extents(corpus, work.base)
         keep_version(corpus, work.base, old)
         extents = [*old, *extents]
@@ -51,19 +51,19 @@ def publish(
         publish_corpus(corpus, manifest, extents, {})
     else:
         work.journal.record()
-        manifest = _with_versions(corpus, added, None)
+        manifest = _with_versions(work, added)
         publish_corpus(corpus, manifest, extents, tokenizer.files())
     (corpus / BUILDING_NAME).unlink(missing_ok=True)
     return manifest
 
 
-def _with_versions(corpus: Path, manifest: Manifest, base: Manifest | None) -> Manifest:
+def _with_versions(work: Work, manifest: Manifest) -> Manifest:
     """The manifest as it is published: of a Lance corpus with the versions that it is, which are there from now on."""
     if manifest.store == "hdf5":
         return manifest
     from headrace.storage.lance_versions import commit  # noqa: PLC0415  # an extra
 
-    return replace(manifest, lance=commit(corpus, manifest, base))
+    return replace(manifest, lance=commit(work.folder.path, manifest, work.there, append=work.base is not None))
 
 
 def _replace(work: Work, added: Manifest, extents: Sequence[ShardExtents], tokenizer: BatchTokenizer) -> Manifest:
@@ -72,11 +72,11 @@ def _replace(work: Work, added: Manifest, extents: Sequence[ShardExtents], token
     old = put_in_place(corpus, work.shards, added)
     # Of this corpus an append may be made, or the same command be repeated without --overwrite.
     work.journal.move(corpus / JOURNAL)
-    manifest = _with_versions(corpus, added, None)
+    manifest = _with_versions(work, added)
     publish_corpus(corpus, manifest, extents, tokenizer.files())
     (corpus / BUILDING_NAME).unlink(missing_ok=True)  # first, for what it tells of goes now
-    remove_old(corpus, old, (VERSIONS, NEXT))
     forget_data_sets(corpus, manifest)
+    remove_old(corpus, old, (VERSIONS, NEXT))
     return manifest
 
 

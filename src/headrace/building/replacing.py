@@ -94,6 +94,8 @@ def remove_replaced(corpus: Path, manifest: Manifest, shards: Path) -> None:
         shards: the folder of the shards that replaced others, relative; it goes last, so that none is left without it.
     """
     if (corpus / shards).is_dir() and not any(Path(entry.path).parent == OLD for entry in manifest.shards):
+        if not manifest.appends:
+            forget_data_sets(corpus, manifest)
         remove_old(corpus, (), (shards,) if manifest.appends else (VERSIONS, shards))
 
 

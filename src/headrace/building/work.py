@@ -54,6 +54,11 @@ class Work:
         return self.folder.path / NEXT if self.mode == "overwrite" else self.folder.path
 
     @property
+    def there(self) -> Manifest | None:
+        """The corpus that is published in the folder, if one is."""
+        return self.base or self.published or self.replaced
+
+    @property
     def first_source(self) -> int:
         """Index of the first new source file in the manifest."""
         return len(self.base.sources) if self.base else 0
@@ -78,11 +83,10 @@ class Work:
 
     def _roll_back(self) -> None:
         """Remove what of Lance data sets was committed and never published; without them, Lance is not asked."""
-        there = self.base or self.published or self.replaced
         if any((self.folder.path / name).exists() for name in (DOCS, TOKENS)):
             from headrace.storage.lance_versions import roll_back  # noqa: PLC0415  # an extra
 
-            roll_back(self.folder.path, there.lance if there else None)
+            roll_back(self.folder.path, self.there.lance if self.there else None)
 
     @property
     def done(self) -> Sequence[ShardOutcome]:

@@ -48,21 +48,21 @@ def tag_name(fingerprint: str) -> str:
     return f"headrace-{fingerprint[:16]}"
 
 
-def commit(corpus: Path, manifest: Manifest, base: Manifest | None = None) -> LanceVersions:
+def commit(corpus: Path, manifest: Manifest, there: Manifest | None = None, *, append: bool = False) -> LanceVersions:
     """Make the shards of a corpus a version of its data sets, and tag it; documents first. Done before, it is not repeated.
 
     Args:
         corpus: its folder, in which the data files lie.
         manifest: of all shards.
-        base: what is there already, and is added to.
+        there: the corpus that is published there, if one is; what came after it was not published, and goes.
+        append: whether `manifest` begins with the shards of `there`.
 
     Raises:
         BuildError: somebody else has changed the data sets, or they cannot be written.
     """
-    versions = [
-        _committed(one, pinned) for one, pinned in zip(_wanted(corpus, manifest, base), _pinned(base), strict=True)
-    ]
-    docs, tokens = versions
+    pinned = (there.lance.docs, there.lance.tokens) if there is not None and there.lance is not None else (0, 0)
+    wanted = _wanted(corpus, manifest, there if append else None)
+    docs, tokens = (_committed(one, version) for one, version in zip(wanted, pinned, strict=True))
     for folder, version in ((corpus / DOCS, docs), (corpus / TOKENS, tokens)):
         _tag(folder, tag_name(manifest.fingerprint.hex), version)
     return LanceVersions(tokens=tokens, docs=docs, data_storage_version=DATA_STORAGE_VERSION)
@@ -81,9 +81,11 @@ def roll_back(corpus: Path, pinned: LanceVersions | None) -> None:
 
 def forget_before(corpus: Path, versions: LanceVersions) -> None:
     """Remove the versions, and their tags, of a corpus that was replaced. Their data files are the caller's."""
-    lance = import_lance("a Lance corpus")
     for name, version in ((DOCS, versions.docs), (TOKENS, versions.tokens)):
         folder = corpus / name
+        if min(_versions(folder), default=version) >= version:
+            continue
+        lance = import_lance("a Lance corpus")
         with _reporting(folder):
             tags = lance.dataset(str(folder)).tags
             for tag, found in tags.list().items():
@@ -150,10 +152,6 @@ def _filled(manifest: Manifest) -> list[ShardEntry]:
     return [entry for entry in manifest.shards if entry.token_count]
 
 
-def _pinned(base: Manifest | None) -> tuple[int, int]:
-    return (base.lance.docs, base.lance.tokens) if base is not None and base.lance is not None else (0, 0)
-
-
 def _docs_fragment(path: Path, rows: int, schema: Any) -> Any:  # noqa: ANN401  # Lance's
     names: list[str] = schema.names
     return _fragment(path, rows, [names.index(name) for name in Head.of(read_lance_file(path)).columns])
@@ -181,7 +179,7 @@ def _committed(wanted: _DataSet, pinned: int) -> int:
     if done:
         _make_durable(wanted.folder)
         return newest
-    adds = pinned > 0 and newest == pinned
+    adds = wanted.before > 0 and newest == pinned > 0
     operation = (
         lance.LanceOperation.Append(wanted.fragments[wanted.before :])
         if adds

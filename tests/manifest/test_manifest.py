@@ -127,7 +127,7 @@ FAULTS = [
     (("version",), True, "version"),
     (("version",), 1.0, "version"),
     (("version",), [], "version"),
-    (("store",), "lance", "store"),
+    (("store",), "zarr", "store"),
     (("chunk_size",), 0, "chunk_size"),
     (("chunk_size",), 64.0, "chunk_size"),
     (("dtype",), "uint32", "dtype"),

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -49,6 +50,8 @@ POINTS = (
     *("SwmrFile.flush", "SwmrFile.close", "Column.append", "Scalar.set"),
 )
 """Every call by which a build that succeeds changes its output. `file.write` is of files that `Path.open` opened."""
+LANCE_POINTS = ("LanceFileWriter.write_batch", "LanceFileWriter.close", "LanceDataset.commit", "Tags.create")
+"""Likewise of Lance, whose own writes nobody sees."""
 CHANGES = {"os.mkdir", "os.rename", "os.link", "os.symlink", "os.remove", "os.rmdir", "os.truncate"}
 """Python's audit events of such calls, beside `open`."""
 Call = Callable[..., Any]
@@ -80,7 +83,8 @@ class Builder:
             options: ... these.
             more: `fault` is where to die. `split` makes it a split, whose inputs are a corpus. `links`, if false, makes the
                 file system one without hard links. `cut_bytes` is where files are cut, and `part_bytes` how large
-                parts of a random order are. `warm` is no build, but a first one, so that no later one imports anything.
+                parts of a random order are. `lance` has Lance imported, without which none of its builds can be asked for;
+                nothing of it may be used before a fork. `warm` is no build, but a first one, so that no later one imports anything.
 
         Returns:
             `ended`: `killed`, `done`, the name of the error, or a traceback. If done, `report`, `points`, the calls that were
@@ -194,6 +198,8 @@ def arm(fault: Fault) -> None:
         setattr(swmr.SwmrFile, name, fault.point(f"SwmrFile.{name}", method, after=flushed_file))
     Column.append = fault.point("Column.append", Column.append, longer, flushed)
     Scalar.set = fault.point("Scalar.set", Scalar.set, after=flushed)
+    if "lance" in sys.modules:
+        arm_lance(fault)
     publish = build_module.publish
 
     def publish_from_now_on(*args: Any) -> Any:  # as the other one
@@ -201,6 +207,17 @@ def arm(fault: Fault) -> None:
         return publish(*args)
 
     build_module.publish = publish_from_now_on
+
+
+def arm_lance(fault: Fault) -> None:
+    """Make the calls of Lance deadly that change something."""
+    import lance
+    from lance.dataset import Tags
+    from lance.file import LanceFileWriter
+
+    for owner, name in ((LanceFileWriter, "write_batch"), (LanceFileWriter, "close"), (Tags, "create")):
+        setattr(owner, name, fault.point(f"{owner.__name__}.{name}", getattr(owner, name)))
+    lance.LanceDataset.commit = staticmethod(fault.point("LanceDataset.commit", lance.LanceDataset.commit))
 
 
 def no_link(*_: object) -> None:
@@ -303,6 +320,11 @@ def main() -> None:
             headrace.build(asked["inputs"], asked["output"], workers=1, **asked["options"])
             headrace.split  # noqa: B018  # it loads at its first use
             shutil.rmtree(asked["output"])
+            answer = {}
+        elif "lance" in asked:
+            import lance.file  # noqa: F401
+
+            warnings.filterwarnings("ignore", "lance is not fork-safe")
             answer = {}
         else:
             answer = in_a_child(asked)

@@ -1,6 +1,7 @@
 """The last step of a build: everything that goes with the shards, then the index, with which the corpus exists."""
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from headrace.building.job import ShardOutcome
 from headrace.building.output import keep_template, publish_corpus
 from headrace.building.replacing import forget_data_sets, put_in_place, remove_old
 from headrace.building.work import Work
-from headrace.in_progress import BUILDING_NAME, JOURNAL, NEXT
+from headrace.in_progress import BUILDING_NAME, JOURNAL, NEXT, WRITING
 from headrace.manifest import LOCAL, PRIVATE, Manifest, ShardEntry
 from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ShardExtents
@@ -54,6 +55,7 @@ def publish(
         manifest = _with_versions(work, added)
         publish_corpus(corpus, manifest, extents, tokenizer.files())
     (corpus / BUILDING_NAME).unlink(missing_ok=True)
+    shutil.rmtree(corpus / WRITING, ignore_errors=True)  # empty now
     return manifest
 
 

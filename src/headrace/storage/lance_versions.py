@@ -250,14 +250,15 @@ def _remove(folder: Path, wanted: Callable[[int], bool]) -> None:
     gone = [path for version, path in _versions(folder).items() if wanted(version)]
     if not gone:
         return
-    for path in (*gone, folder / "_versions" / _HINT):
-        path.unlink(missing_ok=True)
-    fsync_folder(folder / "_versions")
+    # The manifests last: as long as one is there, a build that was killed is known to have more to remove.
     with suppress(FileNotFoundError):
         for path in (folder / "_transactions").iterdir():
             name = _TRANSACTION.fullmatch(path.name)
             if name and wanted(int(name[1]) + 1):  # it is named by the version that it was made from
                 path.unlink(missing_ok=True)
+    for path in (folder / "_versions" / _HINT, *gone):
+        path.unlink(missing_ok=True)
+    fsync_folder(folder / "_versions")
 
 
 # -- making it last ---------------------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ class SteppedBuild:
         while self.write(number, 1):
             shards = source.shards
             before = sum(entry.document_count for entry in shards.entries)
-            if shards.entries and shards._writer is not None and self._whole(source) > before + 1:
+            if shards.entries and shards._open is not None and self._whole(source) > before + 1:
                 return
         raise AssertionError("there are too few documents")
 
@@ -152,8 +152,8 @@ class SteppedBuild:
         for source in self.sources:
             if source.shards is not None and not source.finished:
                 source.left = self._whole(source)
-                if source.shards._writer is not None:
-                    source.shards._writer._abandon()
+                if source.shards._open is not None:
+                    source.shards._open.writer._abandon()
                 source.shards = None
 
     def clean(self):
@@ -167,8 +167,8 @@ class SteppedBuild:
     def retry(self, number):
         """Begin a source shard anew whose worker has died; `building.json` names its old shard until it has one."""
         source = self.sources[number]
-        if source.shards is not None and source.shards._writer is not None:
-            source.shards._writer._abandon()
+        if source.shards is not None and source.shards._open is not None:
+            source.shards._open.writer._abandon()
         self._remove(number)
 
     def _remove(self, number):
@@ -239,7 +239,7 @@ class SteppedBuild:
         if source.shards is None:
             return 0
         before = sum(entry.document_count for entry in source.shards.entries)
-        writer = source.shards._writer
+        writer = source.shards._open and source.shards._open.writer
         if writer is None:
             return before
         written = writer.token_count // self.chunk * self.chunk

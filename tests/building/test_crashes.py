@@ -230,12 +230,12 @@ def test_a_tokenizer_that_disagrees_with_its_reference(sources, tmp_path, many):
 @pytest.mark.parametrize("failing", ["publish", "write_bytes"])
 def test_an_error_of_the_file_system(sources, tmp_path, monkeypatch, failing):
     """An OSError while a shard or the index is published says which file and why; finished shards stay, no index does."""
-    from headrace.building import output, rolling
+    from headrace.building import output, shard_writing
 
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error", "somewhere")
 
-    monkeypatch.setattr({"publish": rolling, "write_bytes": output}[failing], failing, fail)
+    monkeypatch.setattr({"publish": shard_writing, "write_bytes": output}[failing], failing, fail)
     with pytest.raises((BuildError, OSError), match="Input/output error"):
         build(sources, tmp_path / "c")
     assert (tmp_path / "c").exists() == (failing == "write_bytes")

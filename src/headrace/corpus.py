@@ -21,6 +21,7 @@ from headrace.manifest import (
 from headrace.reading import Corpus
 from headrace.storage.hdf5_corpus import checked_layout, open_line, open_mask_line
 from headrace.storage.index_sidecar import open_manifest
+from headrace.storage.lance_open import split_version
 from headrace.storage.loose import entry_of, line_of, made_up_manifest, mask_opener, stat_fingerprint
 from headrace.storage.token_line import Io
 from headrace.storage.versions import read_version
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from headrace.live import LiveCorpus
 
 __all__ = ["Corpus", "MmapTokenStore", "open_corpus", "open_index", "reopen"]
+
+_Opener = Callable[[Path, dict[str, Any], str | None], Corpus]
+"""Opens a path with options, at a version or the newest."""
 
 
 @overload
@@ -64,10 +68,11 @@ def open_corpus(
     io: Io = "mmap",
     verify: Verify = "quick",
 ) -> Corpus:
-    """Open a corpus folder, its `shards.json`, or one HDF5 file with a `tokens` data set. Writes nothing into it.
+    """Open a corpus folder, its `shards.json`, an HDF5 file with a `tokens` data set, or a Lance data set. Writes nothing into it.
 
     Args:
-        path: what to open.
+        path: what to open; a Lance data set as `data.lance`, `data.lance@v3` or `data.lance@tag`, whoever wrote it: a column
+            of tokens, of lists of them (documents), or of blocks, `input_ids` or the only one.
         dtype: what the caller expects; one that contradicts the files is an error. The files say it by themselves.
         vocab_size: likewise; version 1 and foreign files do not say it, so there it is taken.
         version: fingerprint of the corpus as it is wanted, or at least 8 of its first digits: what it was before it was
@@ -82,6 +87,7 @@ def open_corpus(
         MissingShardError, FormatError, ManifestError, CorruptShardError, UnreadableShardError: naming the files.
         MissingShardError: (a FileNotFoundError) also where there is no such version; the known ones are named.
     """
+    lance = split_version(path)
     path = Path(path)
     if io not in {"mmap", "pread"}:
         raise ValueError(f"io is 'mmap' or 'pread', not {io!r}")
@@ -92,7 +98,9 @@ def open_corpus(
     # What was checked in full here needs no such check in every process that the corpus is sent to.
     options: dict[str, Any] = {"io": io, "verify": "off" if verify == "off" else "quick", "vocab_size": vocab_size}
     wanted = None if version is None else str(version)
-    opener = open_index if folder or path.suffix == ".json" else _open_file
+    opener: _Opener = open_index if folder or path.suffix == ".json" else _open_file
+    if lance is not None:
+        place, opener = lance[0].absolute(), partial(_open_lance, lance[1])
     corpus = _open_live(opener, place, options, wanted) if live else opener(place, options, wanted)
     if dtype is not None and np.dtype(dtype) != corpus.dtype:
         raise FormatError(
@@ -103,8 +111,14 @@ def open_corpus(
     return corpus
 
 
+def _open_lance(asked: str | None, path: Path, options: dict[str, Any], version: str | None) -> Corpus:
+    from headrace.lance_data import open_lance  # noqa: PLC0415  # few corpora need it
+
+    return open_lance(path, asked, options, version)
+
+
 def _open_live(
-    opener: Callable[[Path, dict[str, Any], str | None], Corpus],
+    opener: _Opener,
     path: Path,
     options: dict[str, Any],
     version: str | None,

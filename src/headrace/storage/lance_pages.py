@@ -13,20 +13,22 @@ add up to those of the file, the fragment has no deletions, and its first and la
 there (`read_range`). Everything else is a library piece. Data files are never changed once they are committed, and keep
 their names: a table stays true for as long as the files are there.
 
-Tokens are one a row, a fixed number of them a row, or a list of them a row, which is a document: then `table.lengths`
-says how long each is.
+Tokens are one a row, a fixed number of them a row, or a list of them a row, which is a document: then `table.ends` says
+where each ends.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, FormatError, MissingShardError, Problem
+from headrace.storage.document_ends import document_ends
 from headrace.storage.lance_columns import TokenColumn, token_column
 from headrace.storage.lance_encoding import PageForm, form_of
 from headrace.storage.lance_open import naming, open_dataset
@@ -84,7 +86,7 @@ class LibraryPiece:
 Piece = FlatPiece | PackedPiece | LibraryPiece
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fragment:
     """A fragment of the data set, with tokens or without."""
 
@@ -94,9 +96,12 @@ class Fragment:
     """Path of the data file that has the tokens."""
     file_size: int
     """Bytes."""
+    first_row: int
+    """Number of its first row in the data set; rows that are deleted are not counted."""
     rows: int
     """That are not deleted."""
-    deleted: int
+    deletions: str
+    """Name of the file that says which rows are deleted; empty where none are."""
     first: int
     """Position of its first token in the data set."""
     count: int
@@ -117,8 +122,8 @@ class PageTable:
     fragments: tuple[Fragment, ...]
     metadata: dict[bytes, bytes] = field(default_factory=dict)
     """Of the schema."""
-    lengths: NDArray[np.int64] | None = None
-    """Tokens of each row, where a row is a document."""
+    ends: NDArray[np.int64] | None = None
+    """Position after each row's last token, int64 (rows,), where a row is a list, which is a document."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -126,13 +131,26 @@ class PageTable:
         return self.column.dtype
 
 
-def page_table(path: Path, version: str | int | None = None, *, lengths: NDArray[np.int64] | None = None) -> PageTable:
+class _Stored(NamedTuple):
+    """A fragment as Lance has it."""
+
+    fragment: "LanceFragment"
+    file: Any
+    """That with the tokens, as Lance describes it, ..."""
+    path: str
+    """... its path, and ..."""
+    size: int
+    """... its size in bytes."""
+
+
+def page_table(path: Path, version: str | int | None = None) -> PageTable:
     """Work out where the tokens of a data set lie.
+
+    Where rows are lists, all of them are read once, for their ends; these are kept in the user's cache folder.
 
     Args:
         path: its folder.
         version: a number, `v` and a number, or a tag; the newest by default.
-        lengths: of the rows, where they are lists and known already; all of the data set is read for them otherwise.
 
     Raises:
         FormatError: no column holds tokens, or the column has nulls.
@@ -141,13 +159,13 @@ def page_table(path: Path, version: str | int | None = None, *, lengths: NDArray
     """
     dataset = open_dataset(path, version)
     column = token_column(dataset, path)
-    if column.lists and lengths is None:
-        lengths = _lengths(dataset, column, path)
-    fragments = _fragments(dataset, column, path, lengths)
+    stored = _stored(dataset, column, path)
+    ends = _ends(dataset, column, path, stored) if column.lists else None
+    fragments = list(_fragments(stored, column, ends))
     pieces: list[Piece] = []
-    for number, (fragment, known) in enumerate(fragments):
+    for number, (one, known) in enumerate(fragments):
         if known.count:
-            pieces.extend(_pieces(fragment, known, number, column))
+            pieces.extend(_pieces(one, known, number, column))
     last = fragments[-1][1] if fragments else None
     return PageTable(
         path=path,
@@ -157,40 +175,42 @@ def page_table(path: Path, version: str | int | None = None, *, lengths: NDArray
         pieces=tuple(_merged(pieces, column.dtype.itemsize)),
         fragments=tuple(known for _, known in fragments),
         metadata=dict(dataset.schema.metadata or {}),
-        lengths=lengths,
+        ends=ends,
     )
 
 
-def _lengths(dataset: "LanceDataset", column: TokenColumn, path: Path) -> NDArray[np.int64]:
-    """Tokens of each row that is a list."""
-    parts = [np.empty(0, np.int64)]
-    with naming(path):
-        for batch in dataset.scanner(columns=[column.name]).to_batches():
-            rows: Any = batch.column(0)
-            if rows.null_count or rows.flatten().null_count:
-                raise FormatError(f"{path}: column {column.name} has nulls, which are no tokens")
-            parts.append(np.diff(rows.offsets.to_numpy()).astype(np.int64))
-    return np.concatenate(parts)
+def _ends(dataset: "LanceDataset", column: TokenColumn, path: Path, stored: Sequence[_Stored]) -> NDArray[np.int64]:
+    """Where the rows end that are lists."""
+
+    def pieces() -> Iterator[NDArray[np.int64]]:
+        last = 0
+        with naming(path):
+            for batch in dataset.scanner(columns=[column.name]).to_batches():
+                rows: Any = batch.column(0)
+                if rows.null_count or rows.flatten().null_count:
+                    raise FormatError(f"{path}: column {column.name} has nulls, which are no tokens")
+                lengths = np.diff(rows.offsets.to_numpy()).astype(np.int64)
+                yield last + np.cumsum(lengths)
+                last += int(lengths.sum())
+
+    names = [f"{one.file.path} {one.fragment.deletion_file()}\n" for one in stored]
+    known = hashlib.sha256(f"{column.name}\n{''.join(names)}".encode()).hexdigest()
+    return document_ends(dataset.count_rows(), pieces, fingerprint=known)
 
 
-def _fragments(
-    dataset: "LanceDataset", column: TokenColumn, path: Path, lengths: NDArray[np.int64] | None
-) -> list[tuple["LanceFragment", Fragment]]:
-    ends = None if lengths is None else np.concatenate([[0], np.cumsum(lengths)])
-    found: list[tuple[LanceFragment, Fragment]] = []
+def _stored(dataset: "LanceDataset", column: TokenColumn, path: Path) -> list[_Stored]:
+    """The fragments, each with the file that has its tokens.
+
+    Raises:
+        FormatError, MissingShardError, CorruptShardError: as of `page_table`.
+    """
+    found: list[_Stored] = []
     faults: list[MissingShardError | CorruptShardError | FormatError] = []
-    row = first = 0
     for fragment in dataset.get_fragments():
-        rows = int(fragment.metadata.num_rows)
-        count = rows * column.width if ends is None else int(ends[row + rows] - ends[row])
         try:
-            file, size = _data_file(fragment, column, path)
+            found.append(_Stored(fragment, *_data_file(fragment, column, path)))
         except (MissingShardError, CorruptShardError, FormatError) as error:
             faults.append(error)
-            continue
-        deleted = int(fragment.num_deletions)
-        found.append((fragment, Fragment(fragment.fragment_id, file, size, rows, deleted, first, count)))
-        row, first = row + rows, first + count
     if len(faults) > 1:
         problems = [Problem(*str(fault).split(": ", 1)) for fault in faults]
         raise type(faults[0])(f"{path}: {len(faults)} data files are not as they should be", problems=problems)
@@ -199,9 +219,32 @@ def _fragments(
     return found
 
 
-def _data_file(fragment: "LanceFragment", column: TokenColumn, path: Path) -> tuple[str, int]:
-    """The file of a fragment that has the tokens, and its size in bytes."""
-    file = _file_of(fragment, column)
+def _fragments(
+    stored: Sequence[_Stored], column: TokenColumn, ends: NDArray[np.int64] | None
+) -> Iterator[tuple[_Stored, Fragment]]:
+    row = first = 0
+    for one in stored:
+        rows = int(one.fragment.metadata.num_rows)
+        count = rows * column.width if ends is None else (int(ends[row + rows - 1]) - first if rows else 0)
+        known = Fragment(
+            number=one.fragment.fragment_id,
+            file=one.path,
+            file_size=one.size,
+            first_row=row,
+            rows=rows,
+            deletions=Path(one.fragment.deletion_file() or "").name,
+            first=first,
+            count=count,
+        )
+        yield one, known
+        row, first = row + rows, first + count
+
+
+def _data_file(fragment: "LanceFragment", column: TokenColumn, path: Path) -> tuple[Any, str, int]:
+    """The file of a fragment that has the tokens, as Lance describes it, its path, and its size in bytes."""
+    # Lists have no field of their own from 2.1 on.
+    fields = {column.field, column.values}
+    file = next((file for file in fragment.data_files() if fields & set(file.fields)), None)
     if file is None:
         raise FormatError(f"{path}: fragment {fragment.fragment_id} has no column {column.name}: it would be all nulls")
     place = path / "data" / file.path
@@ -213,24 +256,19 @@ def _data_file(fragment: "LanceFragment", column: TokenColumn, path: Path) -> tu
         raise CorruptShardError(
             f"{place}: wanted {file.file_size_bytes} bytes, found {size}; copy it again, or write the data set again"
         )
-    return str(place), size
-
-
-def _file_of(fragment: "LanceFragment", column: TokenColumn) -> Any:  # noqa: ANN401  # a lance.fragment.DataFile
-    """The file of a fragment that has the tokens; None where there is none. Lists have no field of their own from 2.1 on."""
-    return next((file for file in fragment.data_files() if {column.field, column.values} & set(file.fields)), None)
+    return file, str(place), size
 
 
 def _version(fragment: "LanceFragment") -> int:
     return int(fragment._ds.version)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # for a message
 
 
-def _pieces(fragment: "LanceFragment", known: Fragment, number: int, column: TokenColumn) -> Iterator[Piece]:
+def _pieces(stored: _Stored, known: Fragment, number: int, column: TokenColumn) -> Iterator[Piece]:
     """The pieces of a fragment that has tokens."""
     whole = LibraryPiece(known.first, known.count, number, 0)
-    data = _file_of(fragment, column)
+    data = stored.file
     # Of a fragment with deletions, rows are not where they were; another base is that of a shallow clone.
-    if known.deleted or data.file_major_version == _LEGACY or data.base_id is not None:
+    if known.deletions or data.file_major_version == _LEGACY or data.base_id is not None:
         yield whole
         return
     place = dict(zip(data.fields, data.column_indices, strict=True)).get(column.values)

@@ -1,30 +1,26 @@
 """The open files of a corpus: each checked against the extent table before a token of it is served."""
 
-import mmap
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
-from headrace.errors import CorruptShardError, MissingShardError, UnreadableShardError
+from headrace.errors import CorruptShardError
 from headrace.storage.extents import NOT_FLAT, ExtentTable
 from headrace.storage.pool import HandlePool
+from headrace.storage.stored_file import HeldFile, StoredFile
 
 if TYPE_CHECKING:
     from headrace.storage.document_columns import DocumentColumns
 
-__all__ = ["DocumentReader", "HeldFile", "Io", "Placement", "RangeReader", "ShardFiles", "ShardHandle"]
+__all__ = ["DocumentReader", "HeldFile", "Io", "Placement", "RangeReader", "ShardFiles", "ShardHandle", "WindowReader"]
 
 Io = Literal["mmap", "pread"]
 
-_LONG_READ = 1 << 16
-"""Bytes from which on a read asks for its pages at once, where faults do not read ahead."""
-_fadvise = getattr(os, "posix_fadvise", None)
 _ADDRESSES = 2**47
 """Bytes of address space that a program gets on x86-64 Linux; grown where maps lie higher."""
 
@@ -45,16 +41,12 @@ class DocumentReader(Protocol):
         ...
 
 
-class HeldFile(Protocol):
-    """A file that may not stay where it is."""
+@runtime_checkable
+class WindowReader(Protocol):
+    """A reader that has many windows sooner together than one by one."""
 
-    @property
-    def path(self) -> Path:
-        """Where it is, if anywhere."""
-        ...
-
-    def open(self) -> int:
-        """A new descriptor of it."""
+    def gather_into(self, starts: NDArray[np.int64], out: NDArray[Any], /) -> None:
+        """Fill `out`, shape (n, length), with the tokens of the shard from each start on, int64 (n,)."""
         ...
 
 
@@ -79,77 +71,6 @@ class ShardHandle(Protocol):
     def tokens(self, offset: int, start: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Tokens [start, start + count) of the extent at byte `offset`: a view, or a new array."""
         ...
-
-
-class _File:
-    """A file of known size: its descriptor, or a map of it."""
-
-    __slots__ = ("address", "bytes", "descriptor", "identity", "map", "path", "scattered")
-
-    def __init__(self, path: str, size: int, held: HeldFile | None = None) -> None:
-        self.address = 0
-        self.descriptor = -1
-        self.map: mmap.mmap | None = None
-        self.path = path
-        self.scattered = False
-        try:
-            self.descriptor = held.open() if held else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            raise MissingShardError(f"{path}: no such file") from error
-        except OSError as error:
-            raise UnreadableShardError(f"{path}: cannot be opened: {error.strerror}") from error
-        status = os.fstat(self.descriptor)
-        self.identity = status.st_ino & (1 << 63) - 1, status.st_mtime_ns
-        if status.st_size != size:  # a map past the end of a cut file would be a SIGBUS
-            raise CorruptShardError(f"{path}: wanted {size} bytes, found {status.st_size}; copy it again or rebuild it")
-
-    def map_whole(self, size: int) -> None:
-        """Read through a map of all `size` bytes from now on."""
-        try:
-            self.map = mmap.mmap(self.descriptor, size, access=mmap.ACCESS_READ)
-        except OSError as error:
-            raise UnreadableShardError(f"{self.path}: cannot be mapped: {error.strerror}") from error
-        os.close(self.descriptor)  # the map has its own
-        self.descriptor = -1
-        self.bytes = np.frombuffer(self.map, dtype=np.uint8)
-        self.address = int(self.bytes.__array_interface__["data"][0])
-
-    def __del__(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-
-    def expect_scattered(self) -> None:
-        """Let a fault read its page alone: the kernel would read ahead megabytes for each of them."""
-        if self.map is not None and not self.scattered:
-            self.map.madvise(mmap.MADV_RANDOM)
-            self.scattered = True
-
-    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
-        """`size` bytes at `offset`: a view of the map, or a copy from the file."""
-        if self.map is not None:
-            if self.scattered and size >= _LONG_READ and not self.is_resident(offset, size):
-                self.will_need(offset, size)
-            return self.bytes[offset : offset + size]
-        data = bytearray()
-        while len(data) < size:
-            piece = os.pread(self.descriptor, size - len(data), offset + len(data))
-            if not piece:
-                raise UnreadableShardError(f"{self.path}: ends before byte {offset + size}: it was cut while in use")
-            data += piece
-        return np.frombuffer(data, dtype=np.uint8)
-
-    def will_need(self, offset: int, size: int) -> None:
-        if self.map is not None:
-            start = offset - offset % mmap.PAGESIZE
-            self.map.madvise(mmap.MADV_WILLNEED, start, offset + size - start)
-        elif _fadvise is not None:
-            _fadvise(self.descriptor, offset, size, os.POSIX_FADV_WILLNEED)
-
-    def is_resident(self, offset: int, size: int) -> bool:
-        return self.map is not None and _is_resident(self.address + offset, size)
-
-    def tokens(self, offset: int, start: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        return self.read(offset + start * dtype.itemsize, count * dtype.itemsize).view(dtype)
 
 
 class _Decoded:
@@ -250,7 +171,7 @@ class ShardFiles(HandlePool[ShardHandle]):
         size = int(self.table.shards[number]["file_size"])
         # Checked without a map, of which the first fault may read megabytes ahead.
         held = self._held.get(number)
-        file = _File(path, size, held)
+        file = StoredFile(path, size, held)
         handle: ShardHandle = file if flat else _Decoded(self._fallback(held.path if held else Path(path)))
         if self._verify and tuple(self._identities[number].tolist()) != file.identity:
             self._check_digest(number, file)
@@ -265,6 +186,12 @@ class ShardFiles(HandlePool[ShardHandle]):
         while file.address + size > self.addresses:
             self.addresses *= 2
         return file
+
+    def window_reader(self, number: int) -> WindowReader | None:
+        """What reads many windows of a shard together; None where nothing does."""
+        handle = self.get(number)
+        reader = handle.reader if isinstance(handle, _Decoded) else None
+        return reader if isinstance(reader, WindowReader) else None
 
     def note_opened(self, items: Mapping[int, ShardHandle]) -> None:
         """Note where all shards lie, once they all are mapped."""
@@ -284,7 +211,7 @@ class ShardFiles(HandlePool[ShardHandle]):
         self.placement = None
         self.bases[number] = 0
 
-    def _check_digest(self, number: int, file: _File) -> None:
+    def _check_digest(self, number: int, file: StoredFile) -> None:
         at = int(self.table.shards[number]["digest_offset"])
         if at and file.read(at, 64).tobytes() != self._digests[number].encode():
             raise CorruptShardError(
@@ -322,12 +249,6 @@ class ShardFiles(HandlePool[ShardHandle]):
             crc = crc32(handle.tokens(int(table.offset[extent]), within, end - start, self.dtype).data, crc)
             start, extent = end, extent + 1
         return crc
-
-
-def _is_resident(address: int, size: int) -> bool:
-    from headrace.storage.residency import is_resident  # noqa: PLC0415  # imports ctypes, which few reads need
-
-    return is_resident(address, size)
 
 
 def _distinct(ascending: NDArray[np.uint32]) -> int:

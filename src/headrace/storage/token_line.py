@@ -1,16 +1,17 @@
 """A corpus as one long line of tokens, read through maps of its shards' files."""
 
+from collections.abc import Callable
 from operator import index
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import OutOfRangeError
+from headrace.errors import OutOfRangeError, TokenIdError
 from headrace.storage.extents import NOT_FLAT, ExtentTable
 from headrace.storage.shard_files import Io, Placement, RangeReader, ShardFiles
 
-__all__ = ["Io", "RangeReader", "TokenLine", "WindowBlock"]
+__all__ = ["IdRange", "Io", "RangeReader", "TokenLine", "WindowBlock"]
 
 _INT64 = np.dtype(np.int64)
 _PIECE = 1 << 22
@@ -43,6 +44,34 @@ class _AllMemory:
         }
 
 
+class IdRange(NamedTuple):
+    """Which token ids there may be."""
+
+    below: int
+    """At most 2 to the power 63. Those from 0 on, exclusive."""
+    place: Callable[[int], str]
+    """Names a position of the corpus for a message."""
+
+    def require(self, tokens: NDArray[Any], starts: NDArray[np.int64]) -> None:
+        """Refuse other ids.
+
+        Args:
+            tokens: of windows, shape (n, length).
+            starts: corpus position of each, shape (n,).
+
+        Raises:
+            TokenIdError: naming the first one.
+        """
+        unsigned = tokens.view(f"u{tokens.dtype.itemsize}")  # negative ids are large ones then
+        if not tokens.size or int(unsigned.max()) < self.below:
+            return
+        row, column = np.argwhere(unsigned >= self.below)[0].tolist()
+        raise TokenIdError(
+            f"{self.place(int(starts[row]) + column)}: wanted token ids from 0 to {self.below - 1}, found "
+            f"{tokens[row, column]}"
+        )
+
+
 class TokenLine:
     """Reads token ranges and windows of a corpus.
 
@@ -51,14 +80,16 @@ class TokenLine:
     Args:
         files: opens the shards' files, and knows where the tokens lie in them.
         table: where they lie, if the last shard has grown since `files` was made.
+        ids: which token ids there may be; None where their dtype allows no other.
     """
 
-    def __init__(self, files: ShardFiles, table: ExtentTable | None = None) -> None:
+    def __init__(self, files: ShardFiles, table: ExtentTable | None = None, *, ids: "IdRange | None" = None) -> None:
         table = self.table = table or files.table
         self.dtype = files.dtype
         self.io = files.io
         self.token_count = table.token_count
         self._files = files
+        self._ids = ids
         self._stops = np.append(table.first[1:], np.uint64(table.token_count))
         """Position after each extent's last token, shape (e,)."""
         self._shift = np.uint64(0)
@@ -85,6 +116,16 @@ class TokenLine:
 
     def read_into(self, start: int, out: NDArray[Any]) -> None:
         """Fill `out`, shape (n,), with the tokens from `start` on, which must all exist."""
+        self.read_unchecked(start, out)
+        self.require_ids(out[None], np.array([start]))
+
+    def require_ids(self, tokens: NDArray[Any], starts: NDArray[np.int64]) -> None:
+        """Refuse ids that there may not be; see `IdRange.require`."""
+        if self._ids is not None:
+            self._ids.require(tokens, starts)
+
+    def read_unchecked(self, start: int, out: NDArray[Any]) -> None:
+        """As `read_into`, without a look at the ids."""
         table, done = self.table, 0
         extent = int(np.searchsorted(table.first, np.uint64(start), side="right")) - 1
         while done < len(out):
@@ -141,6 +182,7 @@ class TokenLine:
             offsets=offset + within,
             flat=flat,
             simple=simple,
+            decoded=whole & ~flat,
         )
 
     def _extents(self, positions: NDArray[np.uint64]) -> NDArray[np.intp]:
@@ -180,6 +222,33 @@ class TokenLine:
         handles = [self._files.get(shard) for shard in needed]  # held, so that no other thread's eviction unmaps them
         bases = np.array([handle.address - 1 for handle in handles], dtype=np.int64)
         self.copy(bases[np.searchsorted(needed, shards)] + offsets, out)
+
+    def gather_decoded(self, shards: NDArray[np.intp], offsets: NDArray[np.int64], out: NDArray[Any]) -> list[int]:
+        """Read windows that each lie in one shard that is not flat, as far as such a shard has them sooner together.
+
+        Args:
+            shards: shard of each window, shape (n,).
+            offsets: its first token in the shard, times bytes a token, shape (n,).
+            out: shape (n, length).
+
+        Returns:
+            Those of the n that were read.
+        """
+        done: list[int] = []
+        for shard in sorted(set(shards.tolist())):
+            reader = self._files.window_reader(shard)
+            if reader is None:
+                continue
+            those = np.flatnonzero(shards == shard)
+            starts = offsets[those] // self.dtype.itemsize
+            if len(those) == len(out):
+                reader.gather_into(starts, out)
+            else:
+                some = np.empty((len(those), out.shape[1]), out.dtype)
+                reader.gather_into(starts, some)
+                out[those] = some
+            done += those.tolist()
+        return done
 
     def will_need(self, shards: NDArray[np.intp], offsets: NDArray[np.int64], size: int) -> None:
         """Let the system fetch windows of `size` bytes from the disk, without waiting for them; see `gather`."""
@@ -228,6 +297,7 @@ class WindowBlock:
 
     __slots__ = (
         "_all_simple",
+        "_decoded",
         "_flat",
         "_length",
         "_line",
@@ -249,6 +319,7 @@ class WindowBlock:
         offsets: NDArray[np.int64],
         flat: NDArray[np.bool_],
         simple: NDArray[np.bool_],
+        decoded: NDArray[np.bool_],
     ) -> None:
         self._line = line
         self._starts = starts
@@ -262,6 +333,8 @@ class WindowBlock:
         """Whether the window lies in one extent, shape (steps, rows)."""
         self._simple = simple
         """Whether the window lies in one mapped extent, shape (steps, rows)."""
+        self._decoded = decoded
+        """Whether the window lies in one extent that is not flat, shape (steps, rows)."""
         self._all_simple = cast("NDArray[np.bool_]", simple.all(axis=1)).tolist()
 
     def gather_into(self, row: int, out: NDArray[Any]) -> None:
@@ -286,14 +359,28 @@ class WindowBlock:
                 self._line.gather(self._shards[row], self._offsets[row], out)
             else:
                 self._line.copy(self._items(placement)[row], out)
-            return
+        else:
+            self._gather_others(row, out)
+        self._line.require_ids(out, self._starts[row])
+
+    def _gather_others(self, row: int, out: NDArray[Any]) -> None:
+        """Read the windows of a step that do not all lie in mapped extents."""
         simple = self._simple[row]
         if simple.any():
             some = np.empty((int(simple.sum()), self._length), dtype=self._line.dtype)
             self._line.gather(self._shards[row][simple], self._offsets[row][simple], some)
             out[simple] = some
-        for number in np.flatnonzero(~simple).tolist():
-            self._line.read_into(int(self._starts[row, number]), out[number])
+        left = ~simple
+        decoded = np.flatnonzero(self._decoded[row])
+        if decoded.size == len(out):
+            left[self._line.gather_decoded(self._shards[row], self._offsets[row], out)] = False
+        elif decoded.size:
+            some = np.empty((decoded.size, self._length), dtype=out.dtype)
+            done = self._line.gather_decoded(self._shards[row][decoded], self._offsets[row][decoded], some)
+            out[decoded[done]] = some[done]
+            left[decoded[done]] = False
+        for number in np.flatnonzero(left).tolist():
+            self._line.read_unchecked(int(self._starts[row, number]), out[number])
 
     def cold_share(self) -> float:
         """The share of a sample of the windows that have to come from the disk, from 0 to 1.

@@ -40,19 +40,12 @@ class TokenColumn:
         Raises:
             ValueError: it has nulls.
         """
-        if self.lists or self.width > 1:
-            parts = [self._flat(chunk) for chunk in column.chunks]
-        else:
-            parts = [self._plain(chunk) for chunk in column.chunks]
-        return np.concatenate([np.empty(0, self.dtype), *parts])
+        return np.concatenate([np.empty(0, self.dtype), *map(self._values, column.chunks)])
 
-    def _flat(self, rows: Any) -> NDArray[Any]:  # noqa: ANN401  # a pyarrow.Array of lists
-        if rows.null_count:
-            raise ValueError("has nulls, which are no tokens")
-        return self._plain(rows.flatten())
-
-    def _plain(self, values: Any) -> NDArray[Any]:  # noqa: ANN401  # a pyarrow.Array of integers
-        if values.null_count:
+    def _values(self, rows: Any) -> NDArray[Any]:  # noqa: ANN401  # a pyarrow.Array
+        nested = rows.type.num_fields > 0
+        values = rows.flatten() if nested else rows
+        if rows.null_count or values.null_count:
             raise ValueError("has nulls, which are no tokens")
         return values.to_numpy(zero_copy_only=False).astype(self.dtype, copy=False)
 

@@ -97,6 +97,8 @@ class PackedPages:
         for row in np.flatnonzero(~whole).tolist():
             out[row] = self.read(int(starts[row]), int(starts[row]) + length)
         rows = np.flatnonzero(whole)
+        if not rows.size:
+            return
         # Windows of one kind of page together, and in the order in which they lie on the disk.
         kinds = self._packings[pages[rows]][:, [0, -1]] @ np.array([64, 1])
         rows = rows[np.lexsort((starts[rows], kinds))]

@@ -10,20 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.corpus import Corpus
+from headrace.corpus import Corpus, open_corpus
 from headrace.documents import Location
 from headrace.errors import HeadraceError, NoDocumentsError, OutOfRangeError, Problem
 from headrace.events import Subscriber, ignore
+from headrace.lance_data import LanceCorpus
 from headrace.manifest import Manifest, ShardEntry, Split, TokenizerRef
 from headrace.sampling import Plan
 from headrace.storage.lance_names import is_lance
+from headrace.storage.lance_open import split_version
 from headrace.storage.stores import files_of
 from headrace.tokenizers.base import BatchTokenizer
 from headrace.tokenizers.chat_template import TEMPLATE_NAME
 from headrace.tokenizers.load import load_from_corpus, load_tokenizer
 from headrace.tokenizers.ready import NO_TOKENIZER
 from headrace.verdicts import CorpusReport, report_file
-from headrace.verify import verify_corpus
+from headrace.verify import require_fingerprint, verify_corpus
 
 __all__ = [
     "CorpusSummary",
@@ -177,6 +179,8 @@ def _loss_share(corpus: Corpus) -> tuple[float | None, bool]:
 
 def _storage(corpus: Corpus) -> tuple[int | None, str]:
     """Tokens a chunk, None where there are no chunks, and the compression: of the first shard, and of each append's."""
+    if isinstance(corpus, LanceCorpus):
+        return None, "none" if corpus.flat else "as Lance packs them"
     if all(is_lance(Path(entry.path)) for entry in corpus.entries):
         return corpus.manifest.chunk_size, "none"
     from headrace.storage.compression import filters_of  # noqa: PLC0415  # not for `headrace show`
@@ -229,6 +233,8 @@ def verify_all(
 
     Args, errors: as there.
     """
+    if split_version(path) is not None:
+        return _verify_lance(path, quick=quick, expect=expect, on_event=on_event)
     report = verify_corpus(path, quick=quick, workers=workers, expect=expect, on_event=on_event)
     folder = report.path.parent / TOKENIZER_FOLDER
     tokenizer = report_file(folder, TOKENIZER_FOLDER, _tokenizer_problems(folder, report.manifest))
@@ -236,6 +242,16 @@ def verify_all(
         return report
     on_event(tokenizer.event)
     return replace(report, others=(*report.others, tokenizer))
+
+
+def _verify_lance(path: str | Path, *, quick: bool, expect: str | None, on_event: Subscriber) -> CorpusReport:
+    """Judge a Lance data set that has no `shards.json`, as far as it can be."""
+    with open_corpus(path) as corpus:
+        require_fingerprint(corpus.path, corpus.manifest, expect)
+        shards = corpus.verify(quick=quick)
+        for shard in shards:
+            on_event(shard.event)
+        return CorpusReport(path=corpus.path, manifest=corpus.manifest, shards=tuple(shards), others=())
 
 
 def _tokenizer_problems(folder: Path, manifest: Manifest) -> list[Problem]:

@@ -13,7 +13,7 @@ from headrace.manifest import Manifest, ShardEntry
 from headrace.reading import Corpus
 from headrace.storage.lance_apart import call
 from headrace.storage.lance_corpus import lance_fingerprint, lance_line
-from headrace.storage.lance_pages import PageTable, page_table
+from headrace.storage.lance_pages import FlatPiece, PageTable, page_table
 from headrace.storage.token_line import TokenLine
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class LanceCorpus(Corpus):
             manifest,
             manifest.shards,
             path=table.path,
-            fingerprint=lance_fingerprint(table),
+            fingerprint=manifest.fingerprint,
             documents=_ListDocuments(line, manifest, table),
             reopen=reopen,
         )
@@ -42,6 +42,8 @@ class LanceCorpus(Corpus):
         """Of the data set, to which it is pinned."""
         self.column = table.column.name
         """That holds the tokens."""
+        self.flat = all(isinstance(piece, FlatPiece) for piece in table.pieces)
+        """Whether all tokens lie in the files as they are."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         reopen, (path, options) = super().__reduce__()
@@ -110,7 +112,7 @@ def open_lance(path: Path, asked: str | None, options: Mapping[str, Any], versio
 
 def _manifest(table: PageTable, vocab_size: int) -> Manifest:
     """What the data set says of itself."""
-    return Manifest(
+    manifest = Manifest(
         chunk_size=1,
         shards=tuple(_entries(table)),
         dtype="uint16" if table.dtype.itemsize <= np.dtype(np.uint16).itemsize else "uint32",
@@ -118,6 +120,8 @@ def _manifest(table: PageTable, vocab_size: int) -> Manifest:
         boundary_token_id=0,
         store="lance",
     )
+    manifest.take_fingerprint(lance_fingerprint(table))
+    return manifest
 
 
 def _entries(table: PageTable) -> Sequence[ShardEntry]:

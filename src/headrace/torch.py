@@ -3,6 +3,8 @@
 from headrace.adapters.torch import (
     BatchStream,
     DataParallel,
+    LanceDataset,
+    LanceSampler,
     PinnedBatches,
     SampleDataset,
     StepDataLoader,
@@ -15,6 +17,8 @@ from headrace.adapters.torch import (
 __all__ = [
     "BatchStream",
     "DataParallel",
+    "LanceDataset",
+    "LanceSampler",
     "PinnedBatches",
     "SampleDataset",
     "StepDataLoader",

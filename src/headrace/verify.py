@@ -34,6 +34,7 @@ __all__ = [
     "CorpusReport",
     "ShardReport",
     "check_expectation",
+    "require_fingerprint",
     "validate_corpus",
     "verify_corpus",
     "verify_path",
@@ -149,7 +150,7 @@ def verify_corpus(
     if not Path(path).is_dir() and index.suffix != ".json":
         return _verify_file(index, quick=quick, expect=expect, on_event=on_event)
     manifest = read_manifest(index)
-    _require(index, manifest, expect)
+    require_fingerprint(index, manifest, expect)
     entries, _ = locate_shards(index, manifest)
     extents = stored_extents(index, manifest)
     tasks = _tasks(entries, quick=quick, manifest=manifest, extents=extents)
@@ -183,7 +184,12 @@ def check_expectation(text: str) -> str:
     return digits
 
 
-def _require(path: Path, manifest: Manifest, expect: str | None) -> None:
+def require_fingerprint(path: Path, manifest: Manifest, expect: str | None) -> None:
+    """Refuse a corpus that is not the one that was expected, by the digits of its fingerprint.
+
+    Raises:
+        ManifestError: it is another one.
+    """
     found = manifest.fingerprint.hex
     if expect is None or found.startswith(expect):
         return
@@ -203,7 +209,7 @@ def _verify_file(path: Path, *, quick: bool, expect: str | None, on_event: Subsc
         if not is_sha256(digest) and (digest or name == "sha256"):
             raise FormatError(f"{path}: stores no {name}, so there is nothing to verify it against")
     manifest = made_up_manifest([layout], (entry,))
-    _require(path, manifest, expect)
+    require_fingerprint(path, manifest, expect)
     reports = verify_shards([entry], quick=quick, on_event=on_event)
     return CorpusReport(path=path, manifest=manifest, shards=tuple(reports), others=())
 

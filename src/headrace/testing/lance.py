@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "write_blocks", "write_lists", "write_recipe"]
 
-FORMATS = ("0.1", "2.0", "2.1", "2.2")
+StorageVersion = Literal["0.1", "2.0", "2.1", "2.2"]
+FORMATS: tuple[StorageVersion, ...] = ("0.1", "2.0", "2.1", "2.2")
 """Formats of data files."""
 
 
@@ -21,7 +22,7 @@ def write_recipe(
     path: str | os.PathLike[str],
     documents: Iterable[ArrayLike],
     *,
-    storage_version: str,
+    storage_version: StorageVersion,
     dtype: DTypeLike = np.int64,
     mode: Literal["create", "append", "overwrite"] = "create",
     **options: Any,  # noqa: ANN401  # of lance.write_dataset
@@ -37,7 +38,7 @@ def write_lists(
     path: str | os.PathLike[str],
     documents: Sequence[ArrayLike],
     *,
-    storage_version: str,
+    storage_version: StorageVersion,
     dtype: DTypeLike = np.uint32,
     large: bool = False,
     **options: Any,  # noqa: ANN401  # of lance.write_dataset
@@ -56,7 +57,7 @@ def write_blocks(
     tokens: NDArray[Any],
     *,
     width: int,
-    storage_version: str,
+    storage_version: StorageVersion,
     **options: Any,  # noqa: ANN401  # of lance.write_dataset
 ) -> "LanceDataset":
     """Write `width` tokens a row, in the dtype that they have; their number is a multiple of it."""
@@ -69,8 +70,8 @@ def write_blocks(
 def _written(
     path: str | os.PathLike[str],
     kind: "pa.DataType",
-    parts: Iterator["pa.Array[Any]"],
-    storage_version: str,
+    parts: Iterator[Any],  # arrays of that type
+    storage_version: StorageVersion,
     **options: Any,  # noqa: ANN401  # of lance.write_dataset
 ) -> "LanceDataset":
     import lance  # noqa: PLC0415  # heavy, and an extra

@@ -7,6 +7,7 @@ except ModuleNotFoundError as error:
 
     raise MissingExtraError("PyTorch is not installed: pip install 'headrace[torch]'") from error
 
+from headrace.adapters.torch.lance_samples import LanceDataset, LanceSampler
 from headrace.adapters.torch.pinned import PinnedBatches
 from headrace.adapters.torch.ranks import DataParallel, data_parallel
 from headrace.adapters.torch.samples import SampleDataset, StepSampler
@@ -18,6 +19,8 @@ from headrace.adapters.vocabulary import check_vocabulary
 __all__ = [
     "BatchStream",
     "DataParallel",
+    "LanceDataset",
+    "LanceSampler",
     "PinnedBatches",
     "SampleDataset",
     "StepDataLoader",

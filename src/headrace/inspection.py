@@ -142,13 +142,19 @@ def describe(corpus: Corpus, *, window: int | None = None) -> CorpusSummary:
         tokenizer_sha256=manifest.tokenizer.sha256 if manifest.tokenizer else None,
         chunk_tokens=chunk,
         compression=compression,
-        bytes_on_disk=sum(path.stat().st_size for entry in corpus.entries for path in files_of(Path(entry.path))),
+        bytes_on_disk=sum(path.stat().st_size for entry in corpus.entries for path in _files(corpus, entry)),
         dropped=dict(sorted(dropped.items())),
         splits=manifest.splits,
         loss_share=loss_share,
         loss_is_sampled=loss_is_sampled,
         window=None if window is None else _window(corpus, window, chunk),
     )
+
+
+def _files(corpus: Corpus, entry: ShardEntry) -> tuple[Path, ...]:
+    """The files of a shard; a Lance data set of other people has nothing of ours beside its own."""
+    path = Path(entry.path)
+    return (path,) if isinstance(corpus, LanceCorpus) else files_of(path)
 
 
 def _documents(corpus: Corpus) -> tuple[int | None, float | None, bool]:

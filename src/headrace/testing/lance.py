@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from lance import LanceDataset
 
 __all__ = ["FORMATS", "write_blocks", "write_lists", "write_recipe"]
@@ -69,7 +68,7 @@ def write_blocks(
 
 def _written(
     path: str | os.PathLike[str],
-    kind: "pa.DataType",
+    kind: Any,  # noqa: ANN401  # a pyarrow.DataType
     parts: Iterator[Any],  # arrays of that type
     storage_version: StorageVersion,
     **options: Any,  # noqa: ANN401  # of lance.write_dataset

@@ -21,7 +21,16 @@ OPTIONS = {
             "--shard-tokens",
         ),
         *("--chunk-tokens", "--max-document-tokens", "--format", "--include", "--on-bad-input", "--max-bad"),
-        *("--keep-empty", "--allow-duplicates", "--validate", "--compression", "--append", "--overwrite", "--live"),
+        *(
+            "--keep-empty",
+            "--allow-duplicates",
+            "--validate",
+            "--compression",
+            "--store",
+            "--append",
+            "--overwrite",
+            "--live",
+        ),
         *(
             "--show-text",
             "--json",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.terminal import print_rows, size
-from headrace.in_progress import JOURNAL
 
 if TYPE_CHECKING:
     from headrace.status import BuildStatus
@@ -55,6 +54,8 @@ def _print(found: "BuildStatus") -> None:
 
 def _next(found: "BuildStatus") -> str:
     """What to do about a build that is dead."""
+    from headrace.in_progress import JOURNAL  # noqa: PLC0415  # not for --help
+
     again = "the same command goes on from what is finished"
     if found.mode == "append":
         return f"{again}; to give the append up, and keep the corpus as it was, remove {JOURNAL} in {found.path}"

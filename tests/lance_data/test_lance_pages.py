@@ -1,6 +1,6 @@
 """The page matrix: whatever a data set's pages look like on disk, it serves the tokens that were written.
 
-Runs with the oldest Lance that the pins allow, too: see `test_oldest_lance`.
+Runs with the oldest Lance that the pins allow, too: see `test_oldest_lance.py`.
 """
 
 import lance

@@ -34,6 +34,7 @@ PACKAGES = (
     "zstandard",
     "awkward",
     "hdf5plugin",
+    "pylance",
     "torch",
 )
 LOAD_BEFORE = os.getloadavg()  # a benchmark is load itself: taken when it is imported

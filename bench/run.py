@@ -25,6 +25,8 @@ BENCHMARKS = (
     "chunks",
     "truncation",
     "split",
+    "lance_windows",
+    "lance_build",
 )
 BUSY = 0.5
 

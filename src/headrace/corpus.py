@@ -185,7 +185,9 @@ def _open_file(path: Path, options: dict[str, Any], version: str | None) -> Corp
     from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
 
     if not path.exists():
-        raise MissingShardError(f"{path}: no such file; wanted a corpus folder, its {INDEX_NAME}, one .h5 file, or a Lance data set")
+        raise MissingShardError(
+            f"{path}: no such file; wanted a corpus folder, its {INDEX_NAME}, one .h5 file, or a Lance data set"
+        )
     layout = inspect_shard(path)
     entry = entry_of(path, layout)
     has_documents = bool(layout.documents_sha256)

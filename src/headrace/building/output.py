@@ -148,8 +148,8 @@ class OutputFolder:
 def remove_partial(folder: Path) -> None:
     """Remove what a build that ended early has left half written in a corpus folder."""
     hidden = re.compile(r"\..*")
-    private = (PRIVATE, VERSIONS, DROPPED, TOKENIZER_FOLDER)
-    places = (folder, _PARTIAL), (folder, _PARTIAL_INDEX), *((folder / name, hidden) for name in private)
+    others = (PRIVATE, VERSIONS, DROPPED, TOKENIZER_FOLDER, Path(TOKENS) / "data", Path(DOCS) / "data")
+    places = (folder, _PARTIAL), (folder, _PARTIAL_INDEX), *((folder / name, hidden) for name in others)
     for place, pattern in places:
         for entry in os.scandir(place) if place.is_dir() else ():
             if pattern.fullmatch(entry.name):

@@ -34,8 +34,8 @@ def free(monkeypatch, count: int) -> None:
 
 @pytest.fixture
 def sources(tmp_path, write_jsonl) -> Path:
-    """Twenty files of 100 kB, some 4 MB of tokens in all."""
-    for number in range(20):
+    """Forty files of 100 kB, some 8 MB of tokens in all."""
+    for number in range(40):
         write_jsonl(tmp_path / "in" / f"{number:02}.jsonl", ["x" * 989] * 100)
     return tmp_path / "in"
 
@@ -44,7 +44,7 @@ def sources(tmp_path, write_jsonl) -> Path:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_disk_that_is_too_small(sources, tmp_path, monkeypatch, workers):
     """The build stops early, with what it needs and what is free; nothing is published."""
-    free(monkeypatch, 500_000)
+    free(monkeypatch, 3_000_000)
     told: list[Event] = []
     with pytest.raises(BuildError, match=r"will not hold the corpus: .* needs about 0\.0 GB, and 0\.0 GB are free"):
         headrace.build(sources, tmp_path / "c", workers=workers, on_event=told.append)
@@ -52,14 +52,14 @@ def test_a_disk_that_is_too_small(sources, tmp_path, monkeypatch, workers):
     assert 1_000_000 <= read < 1_800_000
     assert not (tmp_path / "c" / "shards.json").exists()
     free(monkeypatch, 10**12)
-    assert headrace.build(sources, tmp_path / "c", workers=1).documents == 2000
+    assert headrace.build(sources, tmp_path / "c", workers=1).documents == 4000
 
 
 @pytest.mark.usefixtures("small_numbers")
 def test_what_compresses_well_fits(sources, tmp_path, monkeypatch):
     """The estimate is of bytes on disk, not of tokens."""
-    free(monkeypatch, 500_000)
-    assert headrace.build(sources, tmp_path / "c", workers=1, compression="gzip").documents == 2000
+    free(monkeypatch, 3_000_000)
+    assert headrace.build(sources, tmp_path / "c", workers=1, compression="gzip").documents == 4000
 
 
 @pytest.mark.parametrize(("free_bytes", "fits"), [(140_000_000, False), (160_000_000, True)])

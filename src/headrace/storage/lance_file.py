@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import CorruptShardError, MissingShardError, UnreadableShardError
+from headrace.protobuf import fields, integers
 
 __all__ = ["LanceFile", "Page", "read_lance_file"]
 
@@ -100,10 +101,10 @@ def _require_inside(offset: int, length: int, size: int) -> None:
 
 def _pages(column: bytes, size: int) -> Iterator[Page]:
     """Of a column's metadata: field 2 is a page, whose fields 1 and 2 are offsets and sizes of buffers, and 3 its rows."""
-    for number, value in _fields(column):
+    for number, value in fields(column):
         if number == 2 and isinstance(value, bytes):  # noqa: PLR2004  # as the docstring says
-            page = dict(_fields(value))
-            pairs = zip(_integers(page.get(1, b"")), _integers(page.get(2, b"")), strict=True)
+            page = dict(fields(value))
+            pairs = zip(integers(page.get(1, b"")), integers(page.get(2, b"")), strict=True)
             buffers = tuple(pairs)
             for offset, length in buffers:
                 if offset + length > size:
@@ -112,52 +113,6 @@ def _pages(column: bytes, size: int) -> Iterator[Page]:
             if not isinstance(rows, int):
                 raise ValueError("a page without a number of rows")  # the file is damaged
             yield Page(rows, buffers)
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers and values of the fields of a protobuf message."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(message, at)
-            yield key >> 3, value
-            continue
-        if kind == 2:  # noqa: PLR2004  # bytes with their length
-            length, at = _varint(message, at)
-        elif kind in {1, 5}:
-            length = 8 if kind == 1 else 4
-        else:
-            raise ValueError(f"a field of kind {kind}")
-        if at + length > len(message):
-            raise ValueError("a field beyond the end")
-        yield key >> 3, message[at : at + length]
-        at += length
-
-
-def _integers(packed: int | bytes) -> list[int]:
-    if isinstance(packed, int):
-        return [packed]
-    found: list[int] = []
-    at = 0
-    while at < len(packed):
-        value, at = _varint(packed, at)
-        found.append(value)
-    return found
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:  # noqa: PLR2004  # the last one of an integer
-            if value >> 64:
-                raise ValueError("an integer of more than 64 bits")
-            return value, at
-        shift += 7
 
 
 def _read(path: Path, offset: int, size: int) -> bytes:

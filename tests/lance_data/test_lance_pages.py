@@ -3,12 +3,16 @@
 Runs with the oldest Lance that the pins allow, too: see `test_oldest_lance.py`.
 """
 
+from pathlib import Path
+
 import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import headrace
+from headrace.errors import CorruptShardError
+from headrace.storage.lance_dictionary import CODINGS
 from headrace.storage.lance_pages import FlatPiece, LibraryPiece, PackedPiece, page_table
 from headrace.testing.lance import FORMATS, write_blocks, write_lists, write_recipe
 
@@ -96,6 +100,47 @@ def test_what_is_not_read_through_lance(storage_version, tmp_path):
     write_recipe(tmp_path / "a.lance", [values("vocabulary", 9000, "int64")], storage_version=storage_version)
     (piece,) = page_table(tmp_path / "a.lance").pieces
     assert isinstance(piece, FlatPiece if storage_version == "2.0" else PackedPiece)
+
+
+def words(distinct, length):
+    """Tokens as texts have them: so many ids, few of them often."""
+    random = np.random.default_rng(distinct)
+    ids = random.choice(50_257, distinct, replace=False)
+    return ids[np.minimum(random.zipf(1.2, length) - 1, distinct - 1)]
+
+
+@pytest.mark.parametrize(
+    ("distinct", "length", "coding"),
+    [(3, 5000, "lz4"), (190, 3664, "lz4"), (1300, 20_000, "chunks"), (3000, 40_000, "bits"), (2400, 30_000, "bits")],
+)
+def test_dictionaries(distinct, length, coding, tmp_path):
+    """Pages whose chunks hold numbers of a dictionary's items are unpacked here, however that one is stored."""
+    model, other = words(distinct, length), words(distinct + 1, length // 2)
+    write_recipe(tmp_path / "a.lance", [model], storage_version="2.2")
+    write_recipe(tmp_path / "a.lance", [other], storage_version="2.2", mode="append")
+    pieces = page_table(tmp_path / "a.lance").pieces
+    assert [CODINGS[piece.packing.dictionary.coding] for piece in pieces if piece.packing.dictionary.items] == [
+        coding
+    ] * 2
+    check(tmp_path / "a.lance", np.concatenate([model, other]))
+
+
+@pytest.mark.parametrize(("distinct", "length"), [(190, 3664), (1300, 20_000), (3000, 40_000)])
+def test_damaged_dictionaries(distinct, length, tmp_path):
+    """A dictionary in which a byte is wrong, or one that is gone, gives other tokens at most; never anything else."""
+    write_recipe(tmp_path / "a.lance", [words(distinct, length)], storage_version="2.2")
+    table = page_table(tmp_path / "a.lance")
+    place, size = table.pieces[0].packing.dictionary[:2]
+    file = Path(table.fragments[0].file)
+    whole = file.read_bytes()
+    corpus = headrace.open(tmp_path / "a.lance")
+    for at in (0, 3, 5, size // 2, size - 1):
+        file.write_bytes(whole[: place + at] + bytes([whole[place + at] ^ 0x55]) + whole[place + at + 1 :])
+        try:
+            assert corpus.get_slice(0, length).shape == (length,)
+        except CorruptShardError as error:
+            assert str(file) in str(error)  # noqa: PT017  # one of two right ends
+        corpus.close()
 
 
 @pytest.mark.parametrize("storage_version", FORMATS)

@@ -7,21 +7,32 @@ through Lance.
 import re
 from typing import Any, Literal, NamedTuple
 
+from headrace.storage.lance_dictionary import Coding
+
 __all__ = ["PageForm", "form_of"]
 
 
-Kind = Literal["flat", "bitpacked", "blocks", "nulls", "other"]
+Kind = Literal["flat", "bitpacked", "blocks", "dictionary", "nulls", "other"]
 
 
 class PageForm(NamedTuple):
     """What is known of a page."""
 
     kind: Kind
-    """`flat`: its first buffer is the values; `bitpacked` and `blocks`: chunks of them, see `lance_packed`."""
+    """`flat`: its first buffer is the values; `bitpacked` and `blocks`: chunks of them, see `lance_packed`; `dictionary`:
+    chunks of bit-packed numbers of items, see `lance_dictionary`."""
     rows: int | None = None
     """None where the page does not say."""
     wide: bool = False
     """Whether the table of chunks has four bytes for each, not two."""
+    number_bits: int = 0
+    """Of the number of an item before it was packed; this and the rest where there is a dictionary."""
+    items: int = 0
+    """Of the dictionary."""
+    coding: Coding = "plain"
+    """Of the dictionary."""
+    item_bits: int = 0
+    """Of an item that is stored as `bits`."""
 
 
 _SPACE = re.compile(r"\s+")
@@ -54,6 +65,23 @@ _MINI = (
     r"layers:\[RepdefAllValidItem,\],num_buffers:1,repetition_index_depth:0,num_items:(?P<rows>\d+),"
     r"has_large_chunk:(?P<wide>true|false),\},\),\),\}"
 )
+_NUMBERED = (
+    r"PageLayout\{layout:Some\(MiniBlockLayout\(MiniBlockLayout\{rep_compression:None,def_compression:None,"
+    r"value_compression:Some\(CompressiveEncoding\{compression:Some\(InlineBitpacking\(InlineBitpacking\{"
+    r"uncompressed_bits_per_value:(?P<number_bits>\d+),values:None,\},\),\),\},\),"
+    r"dictionary:Some\(CompressiveEncoding\{compression:Some\((?:%s),\),\},\),num_dictionary_items:(?P<items>\d+),"
+    r"layers:\[RepdefAllValidItem,\],num_buffers:1,repetition_index_depth:0,num_items:(?P<rows>\d+),"
+    r"has_large_chunk:(?P<wide>true|false),\},\),\),\}"
+)
+_PLAIN_ITEMS = r"CompressiveEncoding\{compression:Some\(Flat\(Flat\{bits_per_value:(?P<%s>\d+),data:None,\},\),\),\}"
+_ITEMS: "dict[Coding, str]" = {
+    "plain": _FLAT_VALUES,
+    "chunks": _PACKED_VALUES,
+    "bits": r"OutOfLineBitpacking\(OutOfLineBitpacking\{uncompressed_bits_per_value:(?P<bits>\d+),values:Some\(%s,\),\},\)"
+    % (_PLAIN_ITEMS % "item_bits"),
+    "lz4": r"General\(General\{compression:Some\(BufferCompression\{scheme:CompressionAlgorithmLz4,level:None,\},\),"
+    r"values:Some\(%s,\),\},\)" % (_PLAIN_ITEMS % "bits"),
+}
 _ANY_MINI = re.compile(r"MiniBlockLayout\{.*?num_items:(?P<rows>\d+),has_large_chunk")
 _FORMS: "tuple[tuple[Kind, re.Pattern[str]], ...]" = (
     ("flat", re.compile(rf"ArrayEncoding\{{array_encoding:Some\({_FLAT_2_0},\),\}}")),
@@ -63,6 +91,9 @@ _FORMS: "tuple[tuple[Kind, re.Pattern[str]], ...]" = (
     ("bitpacked", re.compile(_MINI % _PACKED_VALUES)),
     ("blocks", re.compile(_MINI % _FLAT_VALUES)),
 )
+_DICTIONARIES: "list[tuple[Coding, re.Pattern[str]]]" = [
+    (coding, re.compile(_NUMBERED % items)) for coding, items in _ITEMS.items()
+]
 _NULLS = re.compile("SomeNulls|AllNulls|RepdefNullableItem")
 
 
@@ -89,5 +120,13 @@ def form_of(encoding: Any, buffers: list[tuple[int, int]], *, bits: int, width: 
         if rest or int(named.get("rows") or rows) != rows:
             break
         return PageForm(kind, rows)
+    for coding, pattern in _DICTIONARIES:
+        found = pattern.fullmatch(text)
+        if found and int(found["bits"]) == bits and width == 1:
+            named = {name: int(value) for name, value in found.groupdict().items() if name != "wide"}
+            item_bits, numbers = named.get("item_bits", 0), named["number_bits"]
+            return PageForm(
+                "dictionary", named["rows"], found["wide"] == "true", numbers, named["items"], coding, item_bits
+            )
     found = _ANY_MINI.search(text)
     return PageForm("nulls" if _NULLS.search(text) else "other", int(found["rows"]) if found else None)

@@ -44,6 +44,8 @@ _COMPARED = 64
 """Tokens at each end of a page that are compared with what Lance reads."""
 _LISTS = 16
 """Lists at each end of a file that are compared."""
+_BUFFERS = {"bitpacked": 2, "blocks": 2, "dictionary": 3}
+"""Of a page that is unpacked here: the table of chunks, the chunks, the dictionary."""
 _LEGACY = 0
 """Major version of files that Lance's own file reader refuses."""
 
@@ -305,7 +307,7 @@ def _pages(known: Fragment, number: int, column: TokenColumn, place: int) -> lis
             piece: Piece = LibraryPiece(first, count, number, row)
             if form.kind == "flat":
                 piece = FlatPiece(first, count, number, of[0][0])
-            elif form.kind in {"bitpacked", "blocks"} and len(of) == 2 and width == 1:  # noqa: PLR2004  # table and chunks
+            elif len(of) == _BUFFERS.get(form.kind) and width == 1:
                 packing = packing_of(file.fileno(), form, of, column.dtype)
                 piece = piece if packing is None else PackedPiece(first, count, number, packing)
             if reader is not None and not _as_lance_reads(reader, file.fileno(), piece, column, row):

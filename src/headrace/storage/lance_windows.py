@@ -2,14 +2,15 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError
-from headrace.storage.lance_packed import Packing, chunk_offsets, unpack_chunks
+from headrace.storage.lance_dictionary import Dictionary
+from headrace.storage.lance_packed import Packing, chunk_offsets, items_of, look_up, unpack_chunks
 from headrace.storage.lance_pages import Fragment, PackedPiece
 from headrace.storage.pool import HandlePool
 from headrace.storage.shard_files import Io
@@ -19,6 +20,9 @@ __all__ = ["PackedPages"]
 
 _OFFSET_BYTES = 8 << 20
 """Most that the offsets of chunks take which are kept."""
+_ITEM_BYTES = 32 << 20
+"""Most that the dictionaries take which are kept decoded; one may be larger."""
+_LOG = Packing._fields.index("log")
 _CHUNKS = 64
 """Chunks unpacked at once: more would not stay in the processor's cache."""
 
@@ -42,6 +46,32 @@ class _Files(HandlePool[StoredFile]):
         """Nobody else keeps its address."""
 
 
+class _Kept:
+    """What was decoded of pages, the least recently used given up first. Safe for threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: OrderedDict[int, NDArray[Any]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, page: int, decode: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """That of a page, decoded now if it is not kept."""
+        with self._lock:
+            found = self._found.get(page)
+            if found is not None:
+                self._found.move_to_end(page)
+                return found
+        found = decode()
+        with self._lock:
+            if page not in self._found:
+                self._found[page] = found
+                self._bytes += found.nbytes
+            while self._bytes > self._most and len(self._found) > 1:
+                self._bytes -= self._found.popitem(last=False)[1].nbytes
+        return found
+
+
 class PackedPages:
     """Reads pages that follow one another. Safe for threads and in the child of a fork.
 
@@ -59,14 +89,16 @@ class PackedPages:
         self._dtype = dtype
         self._first = np.array([piece.first - base for piece in pieces], dtype=np.int64)
         self._stops = np.append(self._first[1:], pieces[-1].first + pieces[-1].count - base)
-        self._packings = np.array([piece.packing for piece in pieces], dtype=np.int64)
-        """Shape (pages, 7): each a `Packing`."""
+        self._packings = np.array(
+            [[*piece.packing[:-1], *piece.packing.dictionary] for piece in pieces], dtype=np.int64
+        )
+        """Shape (pages, 13): each a `Packing`, and its `Dictionary`."""
+        self._kinds = np.array([_kind(piece.packing) for piece in pieces])
+        """By which those pages have one number that are unpacked together, shape (pages,)."""
         self._fragment = np.array([piece.fragment for piece in pieces], dtype=np.int64)
         self._fragments = fragments
         self._files = _Files(fragments, io)
-        self._offsets: OrderedDict[int, NDArray[np.uint32]] = OrderedDict()
-        self._kept = 0
-        self._lock = threading.Lock()
+        self._offsets, self._items = _Kept(_OFFSET_BYTES), _Kept(_ITEM_BYTES)
 
     def read(self, start: int, stop: int, /) -> NDArray[Any]:
         """Tokens [start, stop) of the pages, which must exist, as a new array.
@@ -100,7 +132,7 @@ class PackedPages:
         if not rows.size:
             return
         # Windows of one kind of page together, and in the order in which they lie on the disk.
-        kinds = self._packings[pages[rows]][:, [0, -1]] @ np.array([64, 1])
+        kinds = self._kinds[pages[rows]]
         rows = rows[np.lexsort((starts[rows], kinds))]
         kinds = np.sort(kinds)
         within = (starts[rows] - self._first[pages[rows]]).tolist()
@@ -117,12 +149,15 @@ class PackedPages:
                 out[those] = some
 
     def _windows_at_once(self, length: int) -> int:
-        smallest = 1 << int(self._packings[:, -1].min())
+        smallest = 1 << int(self._packings[:, _LOG].min())
         return max(_CHUNKS // (length // smallest + 2), 1)
 
     def _packing(self, page: int) -> Packing:
-        bitpacked, table, chunks, wide, data, data_size, log = self._packings[page].tolist()
-        return Packing(bool(bitpacked), table, chunks, bool(wide), data, data_size, log)
+        bitpacked, table, chunks, wide, *rest = self._packings[page].tolist()
+        data, data_size, log, itemsize, *dictionary = rest
+        return Packing(
+            bool(bitpacked), table, chunks, bool(wide), data, data_size, log, itemsize, Dictionary(*dictionary)
+        )
 
     def _unpack(self, windows: Sequence[tuple[int, int, int]], out: NDArray[Any]) -> None:
         """Read windows, each (page, first token in it, tokens), all of one length and one kind of page."""
@@ -144,14 +179,17 @@ class PackedPages:
             places.append(at[:-1] + (size - begin))
             begins.append((chunks << packing.log) + start - (first << packing.log))
             size, chunks = size + end - begin, chunks + last + 1 - first
+        length = windows[0][2]
         try:
-            values = unpack_chunks(np.concatenate(data), np.concatenate(places), packing, self._dtype)
+            values = unpack_chunks(np.concatenate(data), np.concatenate(places), packing, packing.dtype_of(self._dtype))
+            found = np.lib.stride_tricks.sliding_window_view(values.reshape(-1), length)[begins]
+            if packing.dictionary.items:
+                for row, ((page, _, _), file) in enumerate(zip(windows, held, strict=True)):
+                    out[row] = look_up(self._items_of(page, file), found[row])
+                return
         except ValueError as error:
             raise self._damaged(windows, error) from error
-        length = windows[0][2]
-        np.copyto(
-            out, np.lib.stride_tricks.sliding_window_view(values.reshape(-1), length)[begins], casting="same_kind"
-        )
+        np.copyto(out, found, casting="same_kind")
 
     def _damaged(self, windows: Sequence[tuple[int, int, int]], error: ValueError) -> CorruptShardError:
         pages = sorted({page for page, _, _ in windows})
@@ -159,19 +197,14 @@ class PackedPages:
         return CorruptShardError(f"{files}: a page cannot be unpacked: {error}; the file is damaged")
 
     def _chunk_offsets(self, page: int, packing: Packing, file: StoredFile) -> NDArray[np.uint32]:
-        with self._lock:
-            offsets = self._offsets.get(page)
-            if offsets is not None:
-                self._offsets.move_to_end(page)
-                return offsets
         try:
-            offsets = chunk_offsets(file.read, packing)
+            return self._offsets.get(page, lambda: chunk_offsets(file.read, packing))
         except ValueError as error:
             raise self._damaged([(page, 0, 0)], error) from error
-        with self._lock:
-            if page not in self._offsets:
-                self._offsets[page] = offsets
-                self._kept += offsets.nbytes
-            while self._kept > _OFFSET_BYTES and len(self._offsets) > 1:
-                self._kept -= self._offsets.popitem(last=False)[1].nbytes
-        return offsets
+
+    def _items_of(self, page: int, file: StoredFile) -> NDArray[Any]:
+        return self._items.get(page, lambda: items_of(file.read, self._packing(page), self._dtype))
+
+
+def _kind(packing: Packing) -> int:
+    return ((packing.itemsize << 1 | packing.bitpacked) << 1 | (packing.dictionary.items > 0)) << 6 | packing.log

@@ -1,13 +1,11 @@
-"""What a corpus must be: a list of documents for each version, made of the commands that were asked for; and damage."""
+"""What a corpus must be: a list of documents for each version, made of the commands that were asked for."""
 
 import hashlib
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 import headrace
@@ -44,6 +42,11 @@ class Command:
     def kept_options(self) -> dict[str, Any]:
         """Those that a manifest lists."""
         return {name: value for name, value in self.options.items() if name != "chunk_tokens"}
+
+    @property
+    def store(self) -> str:
+        """Of the corpus."""
+        return self.options.get("store", "hdf5")
 
     @property
     def labels(self) -> list[str]:
@@ -92,6 +95,11 @@ class Version:
     commands: tuple[Command, ...]
     """The build and the appends that it is made of."""
 
+    @property
+    def store(self) -> str:
+        """That all of them have."""
+        return self.commands[0].store
+
     @cached_property
     def documents(self) -> list[Document]:
         """All, in order."""
@@ -137,25 +145,3 @@ class Version:
             if corpus.documents[number].tolist() != list(document.tokens):
                 return False
         return True
-
-
-def damage(shard: Path, how: str) -> None:
-    """Damage a shard; a flipped bit is one of its tokens, as they lie there."""
-    place = shard.stat().st_size // 2
-    with suppress(OSError), h5py.File(shard, "r", locking=False) as file:  # it may be damaged already
-        chunks = file["tokens"].id
-        chunk = chunks.get_chunk_info(0)  # which holds a token at its beginning, if no filter is in the way
-        place = chunk.byte_offset + chunks.get_create_plist().get_nfilters() * (chunk.size // 2)
-    damage_bytes(shard, how, place)
-
-
-def damage_bytes(path: Path, how: str, at: int) -> None:
-    """Put a damaged file in the place of a file."""
-    data = bytearray(path.read_bytes())
-    if how == "flip":
-        data[at] ^= 1
-    fresh = path.with_name("damaged")
-    fresh.write_bytes({"cut": data[:at], "other": b"other"}.get(how, data))
-    fresh.replace(path)  # other names of the same file keep what they have
-    if how == "gone":
-        path.unlink()

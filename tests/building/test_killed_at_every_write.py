@@ -1,8 +1,6 @@
 """Killed at any call by which a build changes its output, the old corpus or none opens, and the same command ends alike."""
 
-import hashlib
 import json
-import re
 import runpy
 import shutil
 from collections.abc import Callable
@@ -15,12 +13,11 @@ import headrace
 from headrace.errors import MissingShardError
 
 DYING = runpy.run_path(str(Path(__file__).with_name("dying_builds.py")))
+comparable = runpy.run_path(str(Path(__file__).with_name("corpus_files.py")))["comparable"]
 OPTIONS = {"chunk_tokens": 16, "shard_tokens": 20, "on_bad_input": "skip", "max_bad": 1}
 WHENS = ("before", "within", "after")
 PART_BYTES = 150
 """Of shuffled documents: three parts."""
-RANDOM = re.compile(r"-[0-9a-f]{12}(?=\.lance)|(?<=\d)-[0-9a-f-]{36}(?=\.txn)")
-"""The random parts of the names of Lance corpora."""
 HDF5 = ("SwmrFile", "Column", "Scalar")
 """How the points of HDF5 are called."""
 
@@ -32,33 +29,6 @@ def write(folder: Path, word: str) -> Path:
     (folder / "a.jsonl").write_text("".join(lines))
     (folder / "b.jsonl").write_text(lines[1] + "bad\n" + lines[2])
     return folder
-
-
-def files(output: Path) -> dict[str, str]:
-    """SHA-256 of each file by its name; all of them, but for the lock. What Lance names at random has no such part here."""
-    found = [path for path in output.rglob("*") if path.is_file() and path.name != "lock"]
-    names = [named(path, output) for path in found]
-    assert len({*names}) == len(names), names
-    return {name: hashlib.sha256(content(path)).hexdigest() for name, path in zip(names, found, strict=True)}
-
-
-def named(path: Path, output: Path) -> str:
-    """A file's name without what is random. Versions are counted: to replace a corpus once more makes one more of them."""
-    if path.parent.name in {"_versions", "_transactions"}:
-        rank = sorted(path.parent.glob(f"*{path.suffix}")).index(path)
-        path = path.with_name(f"{rank}{path.suffix}")
-    return RANDOM.sub("", str(path.relative_to(output)))
-
-
-def content(path: Path) -> bytes:
-    """The bytes of a file, but for what is random or tells the time in those of Lance corpora."""
-    if path.parent.name in {"_versions", "_transactions", "tags"}:
-        return b""
-    data = path.read_bytes()
-    if path.suffix in {".json", ".jsonl"}:
-        text = re.sub(r'"(docs|tokens)": \d+', r'"\1"', RANDOM.sub("", data.decode()))
-        return (re.sub(r'"checksum": "\w+"', "", text) if '"store": "lance"' in text else text).encode()
-    return data
 
 
 class Case:
@@ -89,7 +59,7 @@ class Case:
         whole = self.ask(output)
         assert whole["missed"] == []
         self.points: list[str] = whole["points"]
-        self.wanted = files(output)
+        self.wanted = comparable(output)
         self.prints = {None if self.there is None else self.print_of(self.there), self.print_of(output)}
 
     def ask(self, output: Path, **more: Any) -> dict[str, Any]:
@@ -120,7 +90,7 @@ class Case:
         seen = self.print_of(output)
         assert seen in self.prints, name
         assert self.ask(output)["ended"] == "done", name
-        assert files(output) == self.wanted, name
+        assert comparable(output) == self.wanted, name
         shutil.rmtree(output)
         return seen
 

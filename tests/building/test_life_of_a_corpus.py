@@ -3,12 +3,10 @@
 A plain model, a list of documents for each version, says at every moment what must open and what it must serve.
 """
 
-import hashlib
 import json
 import pickle
 import re
 import runpy
-import shutil
 import tempfile
 from contextlib import suppress
 from itertools import pairwise
@@ -32,17 +30,24 @@ import headrace
 from headrace.errors import HeadraceError, MissingShardError, OutOfRangeError
 from headrace.in_progress import JOURNAL
 from headrace.status import build_status
+from headrace.storage.stores import files_of
 from headrace.testing.memory import MemoryCorpus
 from headrace.testing.strategies import contents, input_file
 from headrace.verify import verify_path
 
 DYING = runpy.run_path(str(Path(__file__).with_name("dying_builds.py")))
 MODEL = runpy.run_path(str(Path(__file__).with_name("life_model.py")))
+FILES = runpy.run_path(str(Path(__file__).with_name("corpus_files.py")))
 Command, Version = MODEL["Command"], MODEL["Version"]
-damage, damage_bytes = MODEL["damage"], MODEL["damage_bytes"]
+contents_of, comparable, shards_in = FILES["contents_of"], FILES["comparable"], FILES["shards_in"]
+damage, damage_bytes, journal_as_of = FILES["damage"], FILES["damage_bytes"], FILES["journal_as_of"]
 DAMAGE = st.sampled_from(["flip", "cut", "gone", "other"])
-HDF5 = b"\x89HDF\r\n\x1a\n"
-"""How a file of its kind begins."""
+HDF5 = ("SwmrFile", "Column", "Scalar")
+"""How the points of HDF5 are called."""
+KINDS = {kind: {"compression": kind} for kind in ("none", "gzip:1", "zstd:3")} | {
+    "lance": {"compression": "none", "store": "lance"}
+}
+"""Options of each kind of corpus."""
 
 
 # -- reading --------------------------------------------------------------------------------------------------------
@@ -104,13 +109,18 @@ OPTIONS = st.fixed_dictionaries(
         "keep_empty": st.booleans(),
         "max_document_tokens": st.sampled_from([None, None, 5]),
         "chunk_tokens": st.sampled_from([7, 16, 17]),
-        "compression": st.integers(0, 2),
+        "kind": st.integers(0, 3),
     }
 )
 WHEN = st.sampled_from(["before", "within", "after"])
-CHANGES = [name for name in DYING["POINTS"] if not name.startswith(("SwmrFile", "Column", "Scalar"))]
+CHANGES = [name for name in (*DYING["POINTS"], *DYING["LANCE_POINTS"]) if not name.startswith(HDF5)]
 FAULTS = st.fixed_dictionaries(
-    {"when": WHEN, "name": st.sampled_from(DYING["POINTS"]), "nth": st.integers(0, 7), "publishing": st.just(False)}
+    {
+        "when": WHEN,
+        "name": st.sampled_from(DYING["POINTS"]) | st.sampled_from(CHANGES),
+        "nth": st.integers(0, 7),
+        "publishing": st.just(False),
+    }
 ) | st.fixed_dictionaries(
     {"when": WHEN, "name": st.sampled_from(CHANGES), "nth": st.integers(0, 4), "publishing": st.just(True)}
 )
@@ -149,21 +159,13 @@ class InMemory(Reads):
 # -- a corpus on disk -------------------------------------------------------------------------------------------------
 
 
-def contents_of(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file in a folder by its name; all but the lock."""
-    found = {
-        str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file() and path.name != "lock"
-    }
-    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
-
-
 class OnDisk(Reads):
     """A corpus in a folder, and a second one beside it to which nothing bad ever happens."""
 
-    def __init__(self, builder: Any, compressions: tuple[str, ...]) -> None:
+    def __init__(self, builder: Any, kinds: tuple[str, ...]) -> None:
         super().__init__()
         self.builder = builder
-        self.compressions = compressions
+        self.kinds = [KINDS[kind] for kind in kinds]
         self._place = tempfile.TemporaryDirectory(prefix="life-")
         self.place = Path(self._place.name)
         self.output, self.calm = self.place / "c", self.place / "calm"
@@ -220,7 +222,11 @@ class OnDisk(Reads):
     def command(self, mode: str, files: list | int, options: dict[str, Any]) -> Command:
         """Write down inputs that nobody else has, or those of an earlier command."""
         number = len(self.commands)
-        options = {**options, "compression": self.compressions[options["compression"] % len(self.compressions)]}
+        options = {**options}
+        kinds = self.kinds
+        if options.pop("same_store", False):
+            kinds = [kind for kind in kinds if kind.get("store", "hdf5") == self.published.store]
+        options |= kinds[options.pop("kind") % len(kinds)]
         if isinstance(files, int):
             inputs = self.commands[files % number].files
         else:
@@ -259,10 +265,11 @@ class OnDisk(Reads):
         return False
 
     def cannot_take(self, version: Version, command: Command) -> bool:
-        """Whether a corpus has other chunks, or one of the files."""
+        """Whether a corpus has other chunks, or is of another store, or has one of the files."""
         known = {source[1:] for made in version.commands for source in made.sources if source[1]}
         chunks = version.commands[0].options["chunk_tokens"]
-        return chunks != command.options["chunk_tokens"] or any(source[1:] in known for source in command.sources)
+        others = chunks != command.options["chunk_tokens"] or version.store != command.store
+        return others or any(source[1:] in known for source in command.sources)
 
     def may_be_refused(self, command: Command) -> bool:
         """Whether another one of its kind was begun, how far ever."""
@@ -351,18 +358,18 @@ class OnDisk(Reads):
 
     def compare(self) -> None:
         """Every file is as if nothing bad had ever happened, and there is no other."""
-        found = contents_of(self.output)
         for name, data in self.litter_left.items():
-            assert found.pop(name) == hashlib.sha256(data).hexdigest()
-        wrong = sorted({name for name, _ in found.items() ^ contents_of(self.calm).items()})
+            assert (self.output / name).read_bytes() == data
+        found = {name: sha for name, sha in comparable(self.output).items() if name not in self.litter_left}
+        wrong = sorted({name for name, _ in found.items() ^ comparable(self.calm).items()})
         assert not wrong, wrong
 
     def compare_while_unfinished(self) -> None:
         """While a first build or appends are unfinished, what is published keeps its files."""
         if not self.untidy and self.published is not None:
-            wanted = contents_of(self.calm)
+            wanted = comparable(self.calm)
             keep = {name for name in wanted if not re.search("journal|local|extents|building", name)}
-            found = contents_of(self.output)
+            found = comparable(self.output)
             wrong = sorted(name for name in keep if found.get(name) != wanted[name])
             assert not wrong, wrong
 
@@ -380,7 +387,8 @@ class OnDisk(Reads):
         if self.published is None and mode == "append":
             mode = "build"
         if mode == "append" and same_chunks:
-            options = {**options, "chunk_tokens": self.published.commands[0].options["chunk_tokens"]}
+            chunks = self.published.commands[0].options["chunk_tokens"]
+            options = {**options, "chunk_tokens": chunks, "same_store": True}
         self.run(self.command(mode, files, options), fault)
 
     @precondition(lambda self: self.unfinished)
@@ -397,15 +405,14 @@ class OnDisk(Reads):
     # -- damage and litter ------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.unfinished)
-    @rule(how=DAMAGE, which=st.integers(0, 20))
-    def damage_what_is_finished(self, how: str, which: int) -> None:
+    @rule(how=DAMAGE, which=st.integers(0, 20), documents=st.booleans())
+    def damage_what_is_finished(self, how: str, which: int, documents: bool) -> None:
         """Of a build that is not; it will be found out and built again."""
         listed = set(self.listed())
         folders = (self.output, self.output / ".headrace" / "next")
-        shards = [path for folder in folders for path in sorted(folder.glob("*.h5")) if path not in listed]
-        shards = [path for path in shards if path.read_bytes().startswith(HDF5)]
+        shards = [path for folder in folders for path in shards_in(folder) if path not in listed]
         if shards:
-            damage(shards[which % len(shards)], how)
+            damage(shards[which % len(shards)], how, documents=documents)
             self.damaged = True
             self.looked = False
 
@@ -417,26 +424,28 @@ class OnDisk(Reads):
         if not journal.exists():
             journal = self.output / JOURNAL
         if journal.exists():
-            data, whole = journal.read_bytes(), self.calm / JOURNAL
-            keep = len(whole.read_bytes()) if whole.exists() and data.startswith(whole.read_bytes()) else 0
+            data = journal.read_bytes()
+            whole = journal_as_of(self.calm, self.output) if (self.calm / JOURNAL).exists() else b""
+            keep = len(whole) if data.startswith(whole) else 0
             if len(data) > keep:
                 journal.write_bytes(data[: max(keep, len(data) - cut)] + junk)
                 self.looked = False
 
     @precondition(lambda self: self.published is not None and not self.untidy)
-    @rule(how=DAMAGE, which=st.integers(0, 20), faults=st.lists(FAULTS, max_size=2))
-    def damage_what_is_published(self, how: str, which: int, faults: list[dict[str, Any]]) -> None:
+    @rule(how=DAMAGE, which=st.integers(0, 20), documents=st.booleans(), faults=st.lists(FAULTS, max_size=2))
+    def damage_what_is_published(self, how: str, which: int, documents: bool, faults: list[dict[str, Any]]) -> None:
         """It is found by verifying; the same command mends what one build has made, even if it dies meanwhile."""
         shards = self.listed()
         path = shards[which % len(shards)]
-        data = path.read_bytes()
-        damage(path, how)
+        whole = [(file, file.read_bytes()) for file in files_of(path)]
+        damage(path, how, documents=documents)
         reports = verify_path(self.output)
         assert [report.ok for report in reports] == [shard != path for shard in shards]
         with pytest.raises(HeadraceError):
             headrace.open(self.output, verify="full")
         if len(self.published.commands) > 1 or self.unfinished:
-            path.write_bytes(data)
+            for file, data in whole:
+                file.write_bytes(data)
             return
         (command,) = self.published.commands
         again = {**command.asked, "overwrite": False}
@@ -447,7 +456,7 @@ class OnDisk(Reads):
                 served = corpus.get_slice(0, len(corpus))
                 assert np.array_equal(served, self.published.line) or how == "flip"
         # Where it died between a shard and its row, the row stays lost, for then there is nothing left to do.
-        shutil.copy2(self.calm / JOURNAL, self.output / JOURNAL)
+        (self.output / JOURNAL).write_bytes(journal_as_of(self.calm, self.output))
         self.compare()
 
     @precondition(lambda self: self.published is not None)
@@ -618,19 +627,29 @@ def test_in_memory():
     live(InMemory, 10, 10)
 
 
-@pytest.mark.parametrize(("compression", "lives"), [("none", 4), ("gzip:1", 3), ("zstd:3", 3)])
-def test_on_disk(builder, compression, lives):
+@pytest.fixture
+def builder_of_all(builder, tmp_path):
+    """One that builds Lance corpora, too."""
+    pytest.importorskip("lance")
+    builder.ask(tmp_path, tmp_path, {}, lance=True)
+    return builder
+
+
+@pytest.mark.parametrize(("kind", "lives"), [("none", 4), ("gzip:1", 3), ("zstd:3", 3), ("lance", 3)])
+def test_on_disk(builder_of_all, kind, lives):
     """Whatever happens, each corpus serves what was published, or nothing does, and every command ends as if undisturbed."""
-    live(lambda: OnDisk(builder, (compression,)), lives, 10)
+    live(lambda: OnDisk(builder_of_all, (kind,)), lives, 10)
 
 
 @pytest.mark.extended
-def test_on_disk_at_length(builder):
-    """The same with many more lives, which are longer, and shards of all compressions in one corpus."""
-    live(lambda: OnDisk(builder, ("none", "gzip:1", "zstd:3")), 40, 25)
+@pytest.mark.parametrize("kinds", [("none", "gzip:1", "zstd:3"), ("lance",), tuple(KINDS)], ids=["hdf5", "lance", "all"])
+def test_on_disk_at_length(builder_of_all, kinds):
+    """The same with many more lives, which are longer, and shards of several kinds in one corpus, or of one after another."""
+    live(lambda: OnDisk(builder_of_all, kinds), 40, 25)
 
 
 @pytest.mark.soak
-def test_on_disk_for_hours(builder):
+@pytest.mark.parametrize("kinds", [("none", "gzip:1", "zstd:3"), ("lance",), tuple(KINDS)], ids=["hdf5", "lance", "all"])
+def test_on_disk_for_hours(builder_of_all, kinds):
     """The same again."""
-    live(lambda: OnDisk(builder, ("none", "gzip:1", "zstd:3")), 2000, 50)
+    live(lambda: OnDisk(builder_of_all, kinds), 2000, 50)

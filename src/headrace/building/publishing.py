@@ -54,6 +54,7 @@ def publish(
         work.journal.record()
         manifest = _with_versions(work, added)
         publish_corpus(corpus, manifest, extents, tokenizer.files())
+        work.remove_mended(manifest)
     (corpus / BUILDING_NAME).unlink(missing_ok=True)
     shutil.rmtree(corpus / WRITING, ignore_errors=True)  # empty now
     return manifest

@@ -18,7 +18,7 @@ from headrace.building.output import (
     remove_shards,
 )
 from headrace.building.plan import BuildPlan
-from headrace.building.replacing import remove_replaced
+from headrace.building.replacing import forget_data_sets, remove_replaced
 from headrace.errors import OutputExistsError, Problem
 from headrace.in_progress import BUILDING_NAME, JOURNAL, NEXT, Key, Mode
 from headrace.manifest import Manifest
@@ -123,6 +123,14 @@ class Work:
         remove_partial(self.folder.path)
         remove_shards(self.folder.path, _paths(self.published))
         remove_replaced(self.folder.path, self.published, NEXT)
+        self.remove_mended(self.published)
+
+    def remove_mended(self, manifest: Manifest) -> None:
+        """Of a Lance corpus that was whole no more, and is again, remove what was damaged: what is mended has other names."""
+        if self.published is not None and manifest.lance is not None and not manifest.appends:
+            forget_data_sets(self.folder.path, manifest)
+            kept = {entry.path for outcome in self.journal.kept.values() for entry in outcome.entries}
+            remove_shards(self.folder.path, kept | _paths(manifest))
 
     def remove_leftovers(self) -> None:
         """Remove what an earlier run has left half done."""

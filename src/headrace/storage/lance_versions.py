@@ -4,6 +4,7 @@ Lance calls fsync for nothing; here, what a commit wrote is on disk before anyth
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +29,8 @@ _MANIFEST = re.compile(r"(\d+)\.manifest")
 _TRANSACTION = re.compile(r"(\d+)-.*\.txn")
 _DIGITS = 20
 """Of the names of manifests that count down from the largest integer of 64 bits."""
+_TAGS = Path("_refs") / "tags"
+"""Holds a file for each tag."""
 _HINT = "latest_version_hint.json"
 
 
@@ -82,16 +85,7 @@ def roll_back(corpus: Path, pinned: LanceVersions | None) -> None:
 def forget_before(corpus: Path, versions: LanceVersions) -> None:
     """Remove the versions, and their tags, of a corpus that was replaced. Their data files are the caller's."""
     for name, version in ((DOCS, versions.docs), (TOKENS, versions.tokens)):
-        folder = corpus / name
-        if min(_versions(folder), default=version) >= version:
-            continue
-        lance = import_lance("a Lance corpus")
-        with _reporting(folder):
-            tags = lance.dataset(str(folder)).tags
-            for tag, found in tags.list().items():
-                if found["version"] < version:
-                    tags.delete(tag)
-        _remove(folder, lambda number, newest=version: number < newest)
+        _remove(corpus / name, lambda number, newest=version: number < newest)
 
 
 def check_data_sets(corpus: Path, manifest: Manifest) -> list[Problem]:
@@ -246,7 +240,7 @@ def _versions(folder: Path) -> dict[int, Path]:
 
 
 def _remove(folder: Path, wanted: Callable[[int], bool]) -> None:
-    """Remove versions, and their transactions."""
+    """Remove versions, and their transactions and tags: another version may get their number."""
     gone = [path for version, path in _versions(folder).items() if wanted(version)]
     if not gone:
         return
@@ -256,6 +250,11 @@ def _remove(folder: Path, wanted: Callable[[int], bool]) -> None:
             name = _TRANSACTION.fullmatch(path.name)
             if name and wanted(int(name[1]) + 1):  # it is named by the version that it was made from
                 path.unlink(missing_ok=True)
+    for path in (folder / _TAGS).glob("*.json"):
+        with suppress(ValueError, KeyError, FileNotFoundError):
+            if wanted(int(json.loads(path.read_bytes())["version"])):
+                path.unlink()
+                fsync_folder(path.parent)
     for path in (folder / "_versions" / _HINT, *gone):
         path.unlink(missing_ok=True)
     fsync_folder(folder / "_versions")
@@ -289,7 +288,7 @@ def _tag(folder: Path, name: str, version: int) -> None:
             tags.create(name, version)
         elif known["version"] != version:
             tags.update(name, version)
-    _fsync_all(folder / "_refs" / "tags")
+    _fsync_all(folder / _TAGS)
     fsync_folder(folder / "_refs")
     fsync_folder(folder)
 

@@ -12,12 +12,30 @@ import headrace
 from headrace.testing.corpora import random_documents, small_corpus
 
 WINDOW, BATCH = 16, 8
+WORKERS = [
+    (None, 0),
+    ("fork", 2),
+    *(
+        pytest.param((context, number), marks=pytest.mark.extended)
+        for context in ("fork", "spawn", "forkserver")
+        for number in (1, 2, 8)
+        if (context, number) != ("fork", 2)
+    ),
+]
+"""How workers are started, and how many of them."""
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
     """A corpus of three shards and about 6,000 tokens."""
     return small_corpus(tmp_path_factory.mktemp("adapters") / "corpus", random_documents(5, [70, 1, 130]))
+
+
+@pytest.fixture(params=WORKERS, ids=lambda worker: f"{worker[0]}-{worker[1]}")
+def any_workers(request) -> dict[str, object]:
+    """Options of torch's DataLoader, of workers of each kind and number; empty without any."""
+    context, number = request.param
+    return {"num_workers": number, "multiprocessing_context": context} if number else {}
 
 
 @pytest.fixture(autouse=True)

@@ -16,16 +16,6 @@ from headrace.torch import LanceDataset, LanceSampler
 
 BLOCK = 64
 COUNT = 5000
-CASES = [
-    (None, 0),
-    ("fork", 2),
-    *(
-        pytest.param(context, workers, marks=pytest.mark.extended)
-        for context in ("fork", "spawn", "forkserver")
-        for workers in (1, 2, 8)
-        if (context, workers) != ("fork", 2)
-    ),
-]
 TOKENS = np.random.default_rng(9).integers(0, 50_257, COUNT)
 
 
@@ -74,8 +64,7 @@ def test_labels_are_their_own(path):
     assert sample["input_ids"].tolist() == TOKENS[7 : 7 + BLOCK].tolist()
 
 
-@pytest.mark.parametrize(("context", "workers"), CASES)
-def test_workers(path, context, workers):
+def test_workers(path, any_workers):
     """Workers of any kind and number make the same batches, and end; also where a Lance handle was open before the fork."""
     opened = lance.dataset(str(path))
     opened.take([1, 2, 3])  # its threads run
@@ -86,9 +75,8 @@ def test_workers(path, context, workers):
         batch_size=8,
         sampler=LanceSampler(dataset, BLOCK, seed=3),
         pin_memory=torch.cuda.is_available(),
-        num_workers=workers,
-        multiprocessing_context=context,
-        timeout=200 if workers else 0,
+        timeout=200 if any_workers else 0,
+        **any_workers,
     )
     starts = list(LanceSampler(dataset, BLOCK, seed=3))
     found = list(loader)

@@ -12,16 +12,6 @@ from headrace.errors import OutOfRangeError, PlanError
 from headrace.torch import SampleDataset, StepSampler
 
 ORDERS = ["blocks", "sequential", "documents"]
-CASES = [
-    (None, 0),
-    ("fork", 2),
-    *(
-        pytest.param(context, workers, marks=pytest.mark.extended)
-        for context in ("fork", "spawn", "forkserver")
-        for workers in (1, 2, 8)
-        if (context, workers) != ("fork", 2)
-    ),
-]
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -66,15 +56,13 @@ def test_a_random_plan_needs_a_number_of_samples(make_loader):
         dataset.__getitems__([-1])
 
 
-@pytest.mark.parametrize(("context", "workers"), CASES)
 @pytest.mark.parametrize("order", ["blocks", "sequential"])
-def test_the_sampler_of_steps_gives_the_steps(make_loader, assert_batch, context, workers, order):
+def test_the_sampler_of_steps_gives_the_steps(make_loader, assert_batch, any_workers, order):
     """With StepSampler the batches are those of the plan's steps, padding of the last included, from where it was set."""
     loader = make_loader(plan_order=order, rank=1, world_size=2)
     loader.batch(3)
     sampler = StepSampler(loader, of=2, steps=None if order == "sequential" else 12)
-    options = {"multiprocessing_context": context} if workers else {}
-    batches = DataLoader(SampleDataset(loader), batch_sampler=sampler, num_workers=workers, **options)
+    batches = DataLoader(SampleDataset(loader), batch_sampler=sampler, **any_workers)
     assert len(batches) == len(sampler)
     for first in (0, 9):
         sampler.set_step(first)

@@ -642,14 +642,18 @@ def test_on_disk(builder_of_all, kind, lives):
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("kinds", [("none", "gzip:1", "zstd:3"), ("lance",), tuple(KINDS)], ids=["hdf5", "lance", "all"])
+@pytest.mark.parametrize(
+    "kinds", [("none", "gzip:1", "zstd:3"), ("lance",), tuple(KINDS)], ids=["hdf5", "lance", "all"]
+)
 def test_on_disk_at_length(builder_of_all, kinds):
     """The same with many more lives, which are longer, and shards of several kinds in one corpus, or of one after another."""
     live(lambda: OnDisk(builder_of_all, kinds), 40, 25)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kinds", [("none", "gzip:1", "zstd:3"), ("lance",), tuple(KINDS)], ids=["hdf5", "lance", "all"])
+@pytest.mark.parametrize(
+    "kinds", [("none", "gzip:1", "zstd:3"), ("lance",), tuple(KINDS)], ids=["hdf5", "lance", "all"]
+)
 def test_on_disk_for_hours(builder_of_all, kinds):
     """The same again."""
     live(lambda: OnDisk(builder_of_all, kinds), 2000, 50)

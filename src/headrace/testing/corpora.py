@@ -6,20 +6,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from headrace.building.shard_writing import hdf5_shards, lance_shards
+from headrace.corpus import open_corpus
 from headrace.manifest import INDEX_NAME, Manifest, ShardEntry, Store, TokenizerRef, dtype_name_for
 from headrace.storage.hdf5_corpus import checked_layout, extents_of, write_sidecars
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.storage.index_sidecar import publish_index
 from headrace.storage.lance_versions import commit
 from headrace.storage.lance_writer import LanceShardWriter
+from headrace.storage.stores import inspect_shard
+from headrace.testing.contract import StoreCase
 
 if TYPE_CHECKING:
     from headrace.storage.extents import ShardExtents
 
-__all__ = ["line_of", "random_documents", "small_corpus"]
+__all__ = ["corpus_case", "line_of", "random_documents", "small_corpus"]
 
 
 def small_corpus(
@@ -105,3 +108,30 @@ def line_of(
     documents = [[*np.asarray(document).tolist(), boundary_token_id] for shard in shards for document in shard]
     tokens = np.array([token for document in documents for token in document], dtype=np.int64)
     return tokens, [len(document) for document in documents]
+
+
+def corpus_case(
+    folder: Path,
+    shards: Sequence[Sequence[ArrayLike]],
+    *,
+    dtype: DTypeLike = np.uint16,
+    store: object = None,
+    **options: Any,  # noqa: ANN401  # of open_corpus
+) -> StoreCase:
+    """What `StoreContract` asks of a corpus that `small_corpus` has written.
+
+    Args:
+        folder: of the corpus.
+        shards: that it was written of.
+        dtype: that it must have.
+        store: that is asked, with `entries`; the corpus itself by default.
+        options: of `open_corpus`.
+    """
+    tokens, lengths = line_of(shards)
+    found: Any = open_corpus(folder, **options) if store is None else store
+    marks: set[int] = set()
+    for entry in found.entries:
+        layout = inspect_shard(Path(entry.path))
+        firsts = [0, *layout.first.tolist(), *range(0, entry.token_count, layout.chunk_size)]
+        marks.update(entry.global_start + first for first in firsts[:40])
+    return StoreCase(store=found, tokens=tokens.astype(dtype), document_lengths=lengths, marks=tuple(sorted(marks)))

@@ -7,7 +7,7 @@ import pytest
 import headrace
 from headrace.testing.contract import StoreCase, StoreContract
 from headrace.testing.corpora import random_documents
-from headrace.testing.lance import write_lists, write_recipe
+from headrace.testing.lance import write_blocks, write_lists, write_recipe
 
 DOCUMENTS = [np.asarray(document) for shard in random_documents(31, (40, 25, 60), longest=90) for document in shard]
 
@@ -21,19 +21,14 @@ def case_of(path, *, dtype, documents=None, tokens=None, **options):
     return StoreCase(store=store, tokens=tokens, document_lengths=lengths, marks=marks)
 
 
-@pytest.fixture(scope="class")
-def path(tmp_path_factory):
-    """Of a data set for one class."""
-    return tmp_path_factory.mktemp("lance") / "data.lance"
-
-
 class TestRecipeFlat(StoreContract):
     """As the recipe wrote with earlier ones of Lance: flat pages, which are mapped."""
 
     @pytest.fixture(scope="class")
     @classmethod
-    def case(cls, path):
+    def case(cls, folder):
         """Format 2.0, files of 500 rows."""
+        path = folder / "data.lance"
         write_recipe(path, DOCUMENTS, storage_version="2.0", max_rows_per_file=500)
         return case_of(path, dtype=np.int64)
 
@@ -43,8 +38,9 @@ class TestRecipePacked(StoreContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def case(cls, path):
+    def case(cls, folder):
         """Format 2.2, files of 1,500 rows."""
+        path = folder / "data.lance"
         write_recipe(path, DOCUMENTS, storage_version="2.2", max_rows_per_file=1500)
         return case_of(path, dtype=np.int64)
 
@@ -54,8 +50,9 @@ class TestRecipePackedWithoutMaps(StoreContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def case(cls, path):
+    def case(cls, folder):
         """Format 2.2, uint16."""
+        path = folder / "data.lance"
         write_recipe(path, DOCUMENTS, storage_version="2.2", dtype=np.uint16)
         return case_of(path, dtype=np.uint16, io="pread")
 
@@ -65,8 +62,9 @@ class TestFlatLists(StoreContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def case(cls, path):
+    def case(cls, folder):
         """Format 2.0."""
+        path = folder / "data.lance"
         write_lists(path, DOCUMENTS, storage_version="2.0", max_rows_per_file=50)
         return case_of(path, dtype=np.uint32, documents=DOCUMENTS)
 
@@ -77,8 +75,9 @@ class TestLists(StoreContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def case(cls, path):
+    def case(cls, folder):
         """Format 2.2."""
+        path = folder / "data.lance"
         write_lists(path, DOCUMENTS, storage_version="2.2", max_rows_per_file=50)
         return case_of(path, dtype=np.uint32, documents=DOCUMENTS)
 
@@ -89,8 +88,9 @@ class TestMixed(StoreContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def case(cls, path):
+    def case(cls, folder):
         """Formats 2.0, 2.2, 0.1 where Lance lets them be mixed; deletions in the second fragment; another append later."""
+        path = folder / "data.lance"
         thirds = np.array_split(np.concatenate(DOCUMENTS), 3)
         for number, (third, storage_version) in enumerate(zip(thirds, ("2.0", "2.2", "2.1"), strict=True)):
             mode = "append" if number else "create"
@@ -101,3 +101,17 @@ class TestMixed(StoreContract):
         version = lance.dataset(str(path)).version
         write_recipe(path, [[1, 2, 3]], storage_version="2.0", dtype=np.uint16, mode="append")
         return case_of(f"{path}@v{version}", dtype=np.uint16, tokens=tokens[~np.isin(tokens, gone)].astype(np.uint16))
+
+
+@pytest.mark.extended
+class TestBlocks(StoreContract):
+    """Many tokens a row, flat on disk."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def case(cls, folder):
+        """Format 2.2, 64 tokens a row."""
+        tokens = np.concatenate(DOCUMENTS).astype(np.uint16)
+        tokens = tokens[: len(tokens) // 64 * 64]
+        write_blocks(folder / "data.lance", tokens, width=64, storage_version="2.2", max_rows_per_file=20)
+        return case_of(folder / "data.lance", dtype=np.uint16, tokens=tokens)

@@ -1,4 +1,4 @@
-"""Lance corpora as we write them, against the store contract; and what nobody has to import to read them."""
+"""Lance corpora as we write them: how they lie on disk, and what nobody has to import to read them."""
 
 import json
 import re
@@ -10,11 +10,7 @@ import numpy as np
 import pytest
 
 import headrace
-from headrace.corpus import MmapTokenStore
-from headrace.shard_paths import load_index
-from headrace.storage import pool
 from headrace.storage.stores import inspect_shard
-from headrace.testing.contract import StoreCase, StoreContract
 from headrace.testing.corpora import line_of, random_documents, small_corpus
 
 lance = pytest.importorskip("lance")
@@ -31,59 +27,6 @@ plan = headrace.Plan(order="random", token_count=len(corpus), window=16, batch_s
 headrace.Loader(corpus, plan).batch(0)
 print(sorted({"lance", "pyarrow"} & set(sys.modules)))
 """
-
-
-def case_of(folder, *, shards=SHARDS, dtype=np.uint16, store=None, **options):
-    """A corpus in `folder`, with the marks where its shards begin and its chunks."""
-    tokens, lengths = line_of(shards)
-    store = store or headrace.open(folder, **options)
-    marks = {
-        entry.global_start + first
-        for entry in store.entries
-        for first in range(0, entry.token_count, inspect_shard(Path(entry.path)).chunk_size)
-    }
-    return StoreCase(store=store, tokens=tokens.astype(dtype), document_lengths=lengths, marks=tuple(sorted(marks)))
-
-
-@pytest.fixture(scope="class")
-def folder(tmp_path_factory):
-    """A folder for one class."""
-    return tmp_path_factory.mktemp("corpus")
-
-
-class TestLance(StoreContract):
-    """Mapped pages."""
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def case(cls, folder):
-        """Chunks of 64 tokens."""
-        return case_of(small_corpus(folder, SHARDS, store="lance"))
-
-
-class TestLanceWideWithoutSidecar(StoreContract):
-    """uint32; where the pages lie is read from the data files; no maps."""
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def case(cls, folder):
-        """No `extents.bin`, `io="pread"`."""
-        corpus = small_corpus(folder, WIDE, vocab_size=151_936, store="lance", sidecar=False, chunk_size=7)
-        return case_of(corpus, shards=WIDE, dtype=np.uint32, io="pread")
-
-
-class TestLanceFewHandles(StoreContract):
-    """More shards than may be open at once, chosen by their entries."""
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def case(cls, folder):
-        """25 shards through 4 maps."""
-        shards = random_documents(23, (3,) * 25)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pool, "handle_limit", lambda: 4)
-            store = MmapTokenStore(load_index(small_corpus(folder, shards, store="lance")))
-            yield case_of(folder, shards=shards, store=store)
 
 
 def test_lance_is_the_hdf5_corpus(tmp_path):

@@ -1,0 +1,94 @@
+"""The processes that share a run: one, or those that torchrun started."""
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed
+
+from headrace.adapters.torch.ranks import data_parallel
+from headrace.errors import HeadraceError, TrainingError
+
+__all__ = ["Ranks", "process_group"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Which process this is, and what it asks of the others. All of them must ask alike."""
+
+    device: torch.device
+    rank: int = 0
+    world_size: int = 1
+
+    def total(self, value: Tensor) -> Tensor:
+        """Sum a tensor over all processes, in place."""
+        if self.world_size > 1:
+            distributed.all_reduce(value)
+        return value
+
+    def any(self, flag: bool) -> bool:  # noqa: FBT001  # the one thing to say
+        """Return whether the flag is set in any process."""
+        return flag if self.world_size == 1 else bool(self.total(torch.tensor(int(flag), device=self.device)))
+
+    def first(self, work: Callable[[], T]) -> T:
+        """Let rank 0 do something that must be done once; returns its result everywhere.
+
+        Raises:
+            Exception: what `work` raised, in rank 0.
+            TrainingError: likewise, in all others.
+        """
+        if self.world_size == 1:
+            return work()
+        outcome: list[Any] = [None, None]
+        error: Exception | None = None
+        if self.rank == 0:
+            try:
+                outcome[0] = work()
+            except (HeadraceError, OSError, ValueError) as caught:
+                error, outcome[1] = caught, type(caught).__name__
+        distributed.broadcast_object_list(outcome, device=self.device)
+        if error is not None:
+            raise error
+        if outcome[1] is not None:
+            raise TrainingError(f"rank {self.rank} ends, for rank 0 was stopped by a {outcome[1]}")
+        return outcome[0]
+
+
+@contextmanager
+def process_group(device: str) -> Generator[Ranks]:
+    """Join the other processes of a run, where torchrun started this one.
+
+    Args:
+        device: as torch names it; `auto` is the GPU if there is one. With several processes on GPUs, each has its own.
+
+    Raises:
+        TrainingError: torch knows no such device, or it is not there.
+    """
+    found = _device(device)
+    if "WORLD_SIZE" not in os.environ:
+        yield Ranks(found)
+        return
+    if found.type == "cuda":
+        found = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(found)
+    distributed.init_process_group("nccl" if found.type == "cuda" else "gloo")
+    try:
+        yield Ranks(found, *data_parallel())
+    finally:
+        distributed.destroy_process_group()
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
+        raise TrainingError(f"device: wanted auto, cpu or a GPU such as cuda:0, found {name!r}: {error}") from error
+    return device

@@ -1,0 +1,102 @@
+"""Models of a run: their weights, their vocabulary, and documents that are kept apart."""
+
+import json
+import socket
+
+import pytest
+import torch
+
+from headrace.errors import TokenIdError, TrainingError
+from headrace.testing.corpora import random_documents, small_corpus
+from headrace.training.loss import logits_of
+from headrace.training.model import configure, fields_of, make_model, save_weights, weights_of
+
+torch.set_num_threads(1)
+
+
+def test_the_seed_decides_the_weights(corpus, config_file):
+    """Equal seeds give equal weights, whatever torch has drawn before; another seed gives others."""
+    config = configure(corpus, window=16, config=str(config_file))
+    one = make_model(config, seed=3)
+    torch.rand(7)
+    same, other = make_model(config, seed=3), make_model(config, seed=4)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters(), strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(("name", "millions"), [("gpt2", 124), ("tiny", 0.5)])
+def test_named_models(tmp_path, name, millions):
+    """`gpt2` has 124 million weights on GPT-2's vocabulary, `tiny` half a million; both end documents as the corpus does."""
+    import headrace
+
+    vocab_size = 50257 if name == "gpt2" else 257
+    folder = small_corpus(tmp_path, random_documents(1, [3]), vocab_size=vocab_size, boundary_token_id=256)
+    with headrace.open(folder) as corpus:
+        config = configure(corpus, window=1024, config=name)
+        with torch.device("meta"):
+            model = make_model(config)
+    assert sum(weight.numel() for weight in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.13)
+    assert (config.vocab_size, config.eos_token_id, config.resid_pdrop) == (vocab_size, 256, 0)
+
+
+def test_what_does_not_fit_is_refused(corpus, config_file, tmp_path):
+    """Too few ids, too few positions, no such file, no model: each in words, before any weight is made."""
+    with pytest.raises(TrainingError, match="32 positions, found a window of 33"):
+        configure(corpus, window=33, config=str(config_file))
+    with pytest.raises(TrainingError, match=r"wanted gpt2, tiny or a config.json.*found no file nowhere.json"):
+        configure(corpus, window=16, config="nowhere.json")
+    small = tmp_path / "small.json"
+    small.write_text(json.dumps({**json.loads(config_file.read_text()), "vocab_size": 256}))
+    with pytest.raises(TokenIdError, match="knows the ids 0 to 255"):
+        configure(corpus, window=16, config=str(small))
+    small.write_text('{"vocab_size": 300}')
+    with pytest.raises(TrainingError, match="config: no model of transformers at"):
+        configure(corpus, window=16, config=str(small))
+
+
+def test_no_hub_is_reached_unless_asked(corpus, monkeypatch):
+    """A name that is not on this machine is refused without a connection, and the message says how to ask for one."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a connection was tried")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    with pytest.raises(
+        TrainingError, match=r"nobody/has-this.*nothing is fetched from the hub unless --allow-download"
+    ):
+        configure(corpus, window=16, pretrained="nobody/has-this")
+
+
+def test_trained_weights_come_back(corpus, config_file, tmp_path):
+    """A folder that was saved gives the same configuration and weights, to the bit; dropout can be another one."""
+    config = configure(corpus, window=16, config=str(config_file))
+    model = make_model(config, seed=3)
+    save_weights(model, tmp_path)
+    again = configure(corpus, window=16, pretrained=str(tmp_path))
+    assert fields_of(again) == fields_of(config)
+    loaded = make_model(again, pretrained=str(tmp_path))
+    assert loaded.training
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
+    other = configure(corpus, window=16, pretrained=str(tmp_path), dropout=0.5)
+    dropped = make_model(other, pretrained=str(tmp_path))
+    assert {part.p for part in dropped.modules() if isinstance(part, torch.nn.Dropout)} == {0.5}
+    assert weights_of(tmp_path).dtype == torch.float32
+
+
+def test_documents_that_are_kept_apart_do_not_see_each_other(corpus, config_file, make_batches):
+    """A token's scores are those of its document alone, and change with no token of another one."""
+    model = make_model(configure(corpus, window=16, config=str(config_file), dropout=0.0))
+    batch = next(iter(make_batches(document_ids=True, position_ids=True)))
+    rows = [row for row, ids in enumerate(batch["document_ids"]) if len(ids.unique()) > 1]
+    assert rows
+    scores = logits_of(model, batch)
+    together = logits_of(model, {"input_ids": batch["input_ids"]})
+    for row in rows:
+        for document in batch["document_ids"][row].unique():
+            mine = batch["document_ids"][row] == document
+            alone = logits_of(model, {"input_ids": batch["input_ids"][row, mine][None]})
+            torch.testing.assert_close(scores[row, mine], alone[0], rtol=1e-3, atol=1e-5)
+            changed = dict(batch, input_ids=torch.where(mine, batch["input_ids"], 7))
+            torch.testing.assert_close(logits_of(model, changed)[row, mine], scores[row, mine], rtol=1e-3, atol=1e-5)
+    assert not torch.allclose(scores, together, atol=1e-3)

@@ -32,7 +32,7 @@ class ChunkCheck:
     """Compares the chunks of one data set of a shard, and tells of each fault.
 
     Args:
-        path: the shard.
+        path: the file of the shard that has it.
         layout: where the values lie.
         name: of the data set.
         called: what the values are called in messages, with their verb.

@@ -154,7 +154,7 @@ def describe(corpus: Corpus, *, window: int | None = None) -> CorpusSummary:
 def _files(corpus: Corpus, entry: ShardEntry) -> tuple[Path, ...]:
     """The files of a shard; a Lance data set of other people has nothing of ours beside its own."""
     path = Path(entry.path)
-    return (path,) if isinstance(corpus, LanceCorpus) else files_of(path)
+    return (path,) if isinstance(corpus, LanceCorpus) else files_of(path, loss_mask=bool(entry.loss_mask_sha256))
 
 
 def _documents(corpus: Corpus) -> tuple[int | None, float | None, bool]:

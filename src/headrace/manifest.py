@@ -172,6 +172,15 @@ class LanceVersions:
     """Of `docs.lance`."""
     data_storage_version: str
     """Of the data files."""
+    loss_mask: int = 0
+    """Of `loss_mask.lance`; 0 where there is no loss mask."""
+
+    def row(self) -> dict[str, Any]:
+        """As it stands in `shards.json`."""
+        row = asdict(self)
+        if not self.loss_mask:
+            del row["loss_mask"]
+        return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +289,7 @@ class Manifest:
         if self.appends:
             body["appends"] = [asdict(append) for append in self.appends]
         if self.lance is not None:
-            body["lance"] = asdict(self.lance)
+            body["lance"] = self.lance.row()
         if self.splits:
             body["splits"] = [asdict(split) for split in self.splits]
         body["checksum"] = checksum_of(body)

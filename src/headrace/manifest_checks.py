@@ -109,6 +109,11 @@ class ManifestChecker:
         for number, digest in enumerate(column(manifest.shards, "loss_mask_sha256") if manifest.has_loss_mask else ()):
             if not digest:
                 self._problem(f"shards[{number}].loss_mask_sha256", "is not there, but other shards have a loss mask")
+        if manifest.lance is not None and bool(manifest.lance.loss_mask) != manifest.has_loss_mask:
+            fault = (
+                "is not there, but the shards have one" if manifest.has_loss_mask else "is there, but no shard has one"
+            )
+            self._problem("lance.loss_mask", fault)
 
     def _version_2(self, body: Mapping[str, Any]) -> dict[str, Any]:
         vocab_size = self._integer(body, "vocab_size", "", low=1)
@@ -152,6 +157,7 @@ class ManifestChecker:
             tokens=self._integer(row, "tokens", "lance.", low=1),
             docs=self._integer(row, "docs", "lance.", low=1),
             data_storage_version=self._text(row, "data_storage_version", "lance."),
+            loss_mask=self._integer(row, "loss_mask", "lance.", low=1) if "loss_mask" in row else 0,
         )
 
     def _tokenizer(self, row: object) -> TokenizerRef | None:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from headrace.errors import CorruptShardError, NoDocumentsError, Problem, Unread
 from headrace.manifest import ShardEntry, is_sha256
 from headrace.storage.lance_names import is_lance
 from headrace.storage.layout import DATASET, LOSS_MASK
-from headrace.storage.stores import files_of, inspect_shard, read_documents
+from headrace.storage.stores import file_with, files_of, inspect_shard, read_documents
 
 if TYPE_CHECKING:
     from headrace.storage.document_columns import DocumentColumns
@@ -56,9 +57,9 @@ class ShardCheck:
         self._traced = False
         """Whether what the shard says of its documents' sources is to be believed."""
 
-    def problem(self, place: str, reason: str) -> None:
-        """Note one fault."""
-        self.problems.append(Problem(f"{self.entry.path}: {place}", reason))
+    def problem(self, place: str, reason: str, *, file: Path | None = None) -> None:
+        """Note one fault; `file` is the one that has it, by default that of the tokens."""
+        self.problems.append(Problem(f"{file or self.entry.path}: {place}", reason))
 
     def compare_attributes(self, wanted: Mapping[str, object]) -> None:
         """What every shard of the corpus must say."""
@@ -96,17 +97,16 @@ class ShardCheck:
         """Compare what of a Lance shard's data files its other hashes do not cover."""
         if not is_lance(self.path):
             return
-        from headrace.storage.lance_shard import frame_fault  # noqa: PLC0415  # as the others are
+        from headrace.storage.lance_shard import frame_faults  # noqa: PLC0415  # as the others are
 
-        docs = files_of(self.path)[1]
+        docs = files_of(self.path, loss_mask=False)[1]
         if not quick:
             data = docs.read_bytes()
             self.bytes_read += len(data)
             if hashlib.sha256(data).hexdigest() != self.entry.docs_sha256 and not self.problems:
                 self.problems.append(Problem(str(docs), "its SHA-256 is not docs_sha256: its metadata is damaged"))
-        fault = frame_fault(self.path)
-        if fault:
-            self.problem("metadata", fault)
+        for file in frame_faults(self.path):
+            self.problem("metadata", "its SHA-256 is not the one that was stored", file=file)
 
     def wrong_sidecars(self, extents: "ShardExtents") -> tuple[Path, ...]:
         """The sidecars whose extents say of this shard what is not so."""
@@ -185,13 +185,14 @@ class ShardCheck:
     # -- values ---------------------------------------------------------------------------------------------------
 
     def _chunk_check(self, name: str, layout: "DataLayout", sha256: str, called: tuple[str, str]) -> ChunkCheck:
+        file = file_with(self.path, name)
         return ChunkCheck(
-            self.path,
+            file,
             layout,
             name=name,
             called=called,
             sha256=sha256,
-            problem=self.problem,
+            problem=partial(self.problem, file=file),
             where=self._where,
             stopped=self._stopped,
         )

@@ -95,6 +95,6 @@ def _content(path: Path) -> bytes:
         return b""
     data = path.read_bytes()
     if path.suffix in {".json", ".jsonl"}:
-        text = re.sub(r'"(docs|tokens)": \d+', r'"\1"', RANDOM.sub("", data.decode()))
+        text = re.sub(r'"(docs|loss_mask|tokens)": \d+', r'"\1"', RANDOM.sub("", data.decode()))
         return (re.sub(r'"checksum": "\w+"', "", text) if '"store": "lance"' in text else text).encode()
     return data

@@ -11,6 +11,7 @@ import pytest
 
 import headrace
 from headrace.errors import MissingShardError
+from headrace.verify import verify_path
 
 DYING = runpy.run_path(str(Path(__file__).with_name("dying_builds.py")))
 comparable = runpy.run_path(str(Path(__file__).with_name("corpus_files.py")))["comparable"]
@@ -18,6 +19,8 @@ OPTIONS = {"chunk_tokens": 16, "shard_tokens": 20, "on_bad_input": "skip", "max_
 WHENS = ("before", "within", "after")
 PART_BYTES = 150
 """Of shuffled documents: three parts."""
+MASKED = {"prompt_field": "text", "response_field": "text"}
+"""Of a build that stores a loss mask."""
 HDF5 = ("SwmrFile", "Column", "Scalar")
 """How the points of HDF5 are called."""
 
@@ -43,6 +46,7 @@ class Case:
         *,
         links: bool = True,
         cut_bytes: int | None = None,
+        there: dict[str, object] | None = None,
         **options: object,
     ) -> None:
         self.builder = builder
@@ -54,7 +58,8 @@ class Case:
         self.there: Path | None = None
         if mode != "build":
             self.there = folder / "there"
-            builder.ask(write(folder / "old", "mill"), self.there, {**OPTIONS, "compression": compression, **options})
+            before = {**OPTIONS, "compression": compression, **(options if there is None else there)}
+            assert builder.ask(write(folder / "old", "mill"), self.there, before)["ended"] == "done"
         output = self.place("whole")
         whole = self.ask(output)
         assert whole["missed"] == []
@@ -216,6 +221,29 @@ def test_a_build_of_lance_data_sets_killed(builder, tmp_path, mode, moments):
     assert {*DYING["LANCE_POINTS"]} <= {*case.points}
     seen = [case.die(*moment) for moment in moments(case.points)]
     assert {*seen} <= case.prints
+
+
+@pytest.mark.parametrize(
+    ("mode", "there", "options"),
+    [
+        ("build", None, MASKED),
+        pytest.param("append", None, MASKED, marks=pytest.mark.extended),
+        pytest.param("overwrite", MASKED, {}, marks=pytest.mark.extended),
+        pytest.param("overwrite", {}, MASKED, marks=pytest.mark.extended),
+    ],
+    ids=["build", "append", "a mask goes", "a mask comes"],
+)
+def test_a_build_of_lance_with_a_loss_mask_killed(builder, tmp_path, mode, there, options):
+    """Likewise where a third data set comes, grows or goes."""
+    pytest.importorskip("lance")
+    builder.ask(tmp_path, tmp_path, {}, lance=True)
+    lance = {"store": "lance"}
+    case = Case(builder, tmp_path, mode, there=None if there is None else {**lance, **there}, **lance, **options)
+    assert (tmp_path / "whole" / "loss_mask.lance").exists() == bool(options)
+    moments = some_of_lance(case.points)
+    seen = [case.die(*moment) for moment in (moments[-6:] if mode == "overwrite" else moments[::5])]
+    assert {*seen} <= case.prints
+    assert not [report.fault for report in verify_path(tmp_path / "whole") if not report.ok]
 
 
 def some_of_lance(points: list[str]) -> list[tuple[int, str]]:

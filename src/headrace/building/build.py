@@ -119,9 +119,9 @@ def build(
         chunk_tokens: tokens a chunk of a shard.
         shard_tokens: a shard ends with the first document that reaches this many tokens; by default a shard a source.
         compression: of the tokens: `none`, `gzip[:level]` or `zstd[:level]` (the extra `zstd`).
-        store: `hdf5`, or `lance` (the extra `lance`): two Lance data sets, `tokens.lance` with a token a row and
-            `docs.lance` with a document a row. Both hold the same tokens and documents, and have the same fingerprint. Lance
-            takes no compression and no loss mask.
+        store: `hdf5`, or `lance` (the extra `lance`): Lance data sets, `tokens.lance` with a token a row,
+            `docs.lance` with a document a row, and of documents that have a loss mask `loss_mask.lance`. Both stores hold the
+            same, and have the same fingerprint. Lance takes no compression.
         max_document_tokens: text tokens kept of each document, counted in the report.
         max_documents: keep this many documents, the first ones in the order of the sources; what lies behind them is not
             read. They are counted before they are built, which reads all sources but the last one twice, as far as needed.
@@ -185,7 +185,7 @@ def build(
         raise BuildError("the output is an empty path; wanted a folder")
     if append and overwrite:
         raise BuildError("append adds to a corpus and overwrite replaces it; wanted one of the two")
-    _check_store(store, compression, form)
+    _check_store(store, compression)
     given = given_documents(inputs)
     if given is not None and dedup != "none":
         raise BuildError(
@@ -302,22 +302,13 @@ def _nothing_to_do(output: str, work: Work, found: Discovery, on_event: Subscrib
     return report
 
 
-def _check_store(store: str, compression: str, form: DocumentForm) -> None:
+def _check_store(store: str, compression: str) -> None:
     if store not in get_args(Store):
         raise BuildError(f"store is {' or '.join(get_args(Store))}, not {store!r}")
     if store == "hdf5":
         return
-    problems = [
-        Problem(name, f"is given as {value!r}: wanted with an HDF5 store alone")
-        for name, value in (("prompt_field", form.prompt_field), ("chat_field", form.chat_field))
-        if value is not None
-    ]
     if str(parse_compression(compression)) != "none":
-        problems.append(
-            Problem("compression", f"is {compression!r}: what Lance compresses cannot be mapped; wanted none")
-        )
-    if problems:
-        raise BuildError("a Lance corpus does not store what is asked for", problems=problems)
+        raise BuildError(f"compression is {compression!r}: what Lance compresses cannot be mapped; wanted none")
     require_lance("store 'lance'")
 
 

@@ -118,6 +118,7 @@ def _begin_by(options: "ContentOptions", tokenizer: BatchTokenizer, labels: Sequ
         "source_files": labels,
         "document_ids": options.id_field is not None,
         "text_hashes": options.dedup != "none",
+        "loss_mask": options.loss_mask,
     }
     if options.store == "lance":
         from headrace.storage.lance_writer import LanceShardWriter  # noqa: PLC0415  # an extra
@@ -128,7 +129,6 @@ def _begin_by(options: "ContentOptions", tokenizer: BatchTokenizer, labels: Sequ
             path,
             options.chunk_tokens,
             **common,
-            loss_mask=options.loss_mask,
             compression=options.compression,
             flush_chunks=flush_chunks(options.chunk_tokens * itemsize),
         )

@@ -19,7 +19,7 @@ from headrace.storage.atomic import write_bytes
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import write_sidecars
 from headrace.storage.index_sidecar import publish_index
-from headrace.storage.lance_names import DATA_FILE, DOCS, TOKENS
+from headrace.storage.lance_names import DATA_FILE, DATA_SETS
 from headrace.storage.versions import VERSIONS
 from headrace.tokenizers.base import REF_NAME
 from headrace.tokenizers.chat_template import TEMPLATE_NAME
@@ -148,7 +148,7 @@ class OutputFolder:
 def remove_partial(folder: Path) -> None:
     """Remove what a build that ended early has left half written in a corpus folder."""
     hidden = re.compile(r"\..*")
-    others = (PRIVATE, VERSIONS, DROPPED, TOKENIZER_FOLDER, Path(TOKENS) / "data", Path(DOCS) / "data")
+    others = (PRIVATE, VERSIONS, DROPPED, TOKENIZER_FOLDER, *(Path(name) / "data" for name in DATA_SETS))
     places = (folder, _PARTIAL), (folder, _PARTIAL_INDEX), *((folder / name, hidden) for name in others)
     for place, pattern in places:
         for entry in os.scandir(place) if place.is_dir() else ():
@@ -186,8 +186,8 @@ def remove_shards(folder: Path, keep: Collection[str]) -> None:
 
 
 def lance_files(folder: Path) -> Iterator[Path]:
-    """The data files of Lance shards in the folder of a corpus, of the tokens and of the documents."""
-    for data_set in (TOKENS, DOCS):
+    """The data files of Lance shards in the folder of a corpus, of all data sets."""
+    for data_set in DATA_SETS:
         with suppress(FileNotFoundError):
             for entry in os.scandir(folder / data_set / "data"):
                 if DATA_FILE.fullmatch(entry.name):

@@ -19,7 +19,7 @@ from headrace.manifest import INDEX_NAME, PRIVATE, Manifest, read_manifest
 from headrace.shard_paths import shard_candidates
 from headrace.storage.atomic import fresh_name, fsync_folder
 from headrace.storage.index_sidecar import publish_index
-from headrace.storage.lance_names import DOCS, TOKENS
+from headrace.storage.lance_names import DATA_SETS
 from headrace.storage.stores import files_of
 from headrace.storage.versions import VERSIONS
 
@@ -46,7 +46,8 @@ def put_in_place(corpus: Path, shards: Path, manifest: Manifest) -> set[Path]:
     moved = _set_aside(corpus, old, names)
     folders = {corpus}
     for name in sorted(names):
-        for source, target in zip(files_of(shards / name), files_of(corpus / name), strict=True):
+        new, final = (files_of(place / name, loss_mask=manifest.has_loss_mask) for place in (shards, corpus))
+        for source, target in zip(new, final, strict=True):
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(source, target)
             folders |= {target.parent, target.parent.parent}
@@ -72,7 +73,7 @@ def forget_data_sets(corpus: Path, manifest: Manifest) -> None:
 
         forget_before(corpus, manifest.lance)
         return
-    for name in (DOCS, TOKENS):
+    for name in DATA_SETS:
         shutil.rmtree(corpus / name, ignore_errors=True)
 
 

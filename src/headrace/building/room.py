@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.errors import BuildError
 from headrace.in_progress import WRITING, Key
 from headrace.sources import SourceShard
-from headrace.storage.lance_names import DOCS, TOKENS
+from headrace.storage.lance_names import DATA_SETS
 
 __all__ = ["RoomCheck"]
 
@@ -84,6 +84,6 @@ class RoomCheck:
         yield from (entry for entry in os.scandir(self._folder) if ".h5" in entry.name)
         growing = (self._folder / WRITING).glob("*") if (self._folder / WRITING).is_dir() else ()
         for place in (self._folder, *growing):
-            for data_set in (TOKENS, DOCS):
+            for data_set in DATA_SETS:
                 with suppress(FileNotFoundError):
                     yield from os.scandir(place / data_set / "data")

@@ -17,7 +17,7 @@ from headrace.manifest import ShardEntry
 from headrace.storage.atomic import fresh_name, fsync_folder, publish
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.storage.incoming import NO_HASHES
-from headrace.storage.lance_names import DOCS, TOKENS, data_name, docs_path, token_path
+from headrace.storage.lance_names import DATA_SETS, data_name, token_path
 
 if TYPE_CHECKING:
     from headrace.storage.lance_writer import LanceShardWriter
@@ -123,7 +123,7 @@ class _HDF5File:
 
 
 class _LanceFiles:
-    """A shard in a data file each of two Lance data sets, which do not list them yet.
+    """A shard in a data file each of some Lance data sets, which do not list them yet.
 
     Lance gives a file a name that nobody knows while it grows. So they grow in a folder of this attempt.
     """
@@ -134,27 +134,27 @@ class _LanceFiles:
         self._shard_id = shard_id
         self._attempt = fresh_name(folder / WRITING / shard_id)
         name = data_name(shard_id, os.urandom(6).hex())
-        self._partial, self._final = token_path(self._attempt, name), token_path(folder, name)
-        for data_set in (TOKENS, DOCS):
+        self._folder = folder
+        for data_set in DATA_SETS:
             (self._attempt / data_set / "data").mkdir(parents=True)
         self._stack = ExitStack()
         try:
-            self.writer = self._stack.enter_context(create(self._partial))
+            self.writer = self._stack.enter_context(create(token_path(self._attempt, name)))
         except BaseException:
             shutil.rmtree(self._attempt, ignore_errors=True)
             raise
 
     def publish(self) -> ShardEntry:
         self._stack.close()
-        # The tokens last: whoever finds them finds all of the shard.
-        for partial, final in ((docs_path(self._partial), docs_path(self._final)), (self._partial, self._final)):
+        finals = [self._folder / path.relative_to(self._attempt) for path in self.writer.paths]
+        for partial, final in zip(self.writer.paths, finals, strict=True):
             final.parent.mkdir(parents=True, exist_ok=True)
             publish(partial, final)
-        for data_set in (DOCS, TOKENS):
-            fsync_folder(self._final.parents[2] / data_set)
-        fsync_folder(self._final.parents[2])
+        for final in finals:
+            fsync_folder(final.parents[1])
+        fsync_folder(self._folder)
         shutil.rmtree(self._attempt, ignore_errors=True)
-        return replace(self.writer.result(), shard_id=self._shard_id, path=str(self._final))
+        return replace(self.writer.result(), shard_id=self._shard_id, path=str(finals[-1]))
 
     def abandon(self) -> None:
         self._stack.__exit__(BuildError, BuildError("abandoned"), None)

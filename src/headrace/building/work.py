@@ -23,7 +23,7 @@ from headrace.errors import OutputExistsError, Problem
 from headrace.in_progress import BUILDING_NAME, JOURNAL, NEXT, Key, Mode
 from headrace.manifest import Manifest
 from headrace.sources import Discovery
-from headrace.storage.lance_names import DOCS, TOKENS
+from headrace.storage.lance_names import DATA_SETS
 
 __all__ = ["Work"]
 
@@ -83,7 +83,7 @@ class Work:
 
     def _roll_back(self) -> None:
         """Remove what of Lance data sets was committed and never published; without them, Lance is not asked."""
-        if any((self.folder.path / name).exists() for name in (DOCS, TOKENS)):
+        if any((self.folder.path / name).exists() for name in DATA_SETS):
             from headrace.storage.lance_versions import roll_back  # noqa: PLC0415  # an extra
 
             roll_back(self.folder.path, self.there.lance if self.there else None)

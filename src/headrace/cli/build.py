@@ -86,7 +86,7 @@ def build(
         str, typer.Option(metavar="none|gzip[:LEVEL]|zstd[:LEVEL]", help="Of the tokens on disk.")
     ] = "none",
     store: Annotated[
-        Store, typer.Option(help="Of the shards: HDF5 files, or two Lance data sets with the same content.")
+        Store, typer.Option(help="Of the shards: HDF5 files, or Lance data sets with the same content.")
     ] = "hdf5",
     max_document_tokens: Annotated[
         int | None, typer.Option(min=1, help="Text tokens kept of a document; what is cut is counted.")

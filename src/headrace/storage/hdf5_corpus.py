@@ -17,9 +17,10 @@ from headrace.shards import column
 from headrace.storage.atomic import write_bytes
 from headrace.storage.derived import map_file
 from headrace.storage.extents import ExtentTable, ShardExtents
+from headrace.storage.lance_names import is_lance
 from headrace.storage.layout import LOSS_MASK
 from headrace.storage.shard_files import HeldFile, Io, RangeReader, ShardFiles
-from headrace.storage.stores import inspect_shard
+from headrace.storage.stores import file_with, inspect_shard
 from headrace.storage.token_line import TokenLine
 from headrace.storage.user_cache import cached_file, keep
 from headrace.storage.versions import extents_name
@@ -141,6 +142,8 @@ def _located_table(index: Path, manifest: Manifest, *, mask: bool) -> tuple[Sequ
     """Where the shards are, and where the tokens lie in them, or their loss mask."""
     fingerprint = manifest.fingerprint.hex
     located, sizes = resolve_shards(index, manifest)
+    if mask and manifest.store == "lance":
+        sizes = list(map(file_size, _paths(located, mask=True)))
     cache = cached_file("loss_mask" if mask else "extents", os.fsencode(index), fingerprint.encode())
     if not _ambiguous(index, manifest):
         folder = index.parent
@@ -185,7 +188,7 @@ def make_files(
     """
     return ShardFiles(
         table,
-        column(entries, "path"),
+        _paths(entries, mask=mask),
         column(entries, "loss_mask_sha256" if mask else "sha256"),
         dtype,
         io=io,
@@ -194,6 +197,14 @@ def make_files(
         held=held,
         readers=readers,
     )
+
+
+def _paths(entries: Sequence[ShardEntry], *, mask: bool) -> Sequence[str]:
+    """The files that hold the tokens of shards, or their loss mask."""
+    paths = column(entries, "path")
+    if not mask:
+        return paths
+    return [str(file_with(Path(path), LOSS_MASK)) if is_lance(path) else path for path in paths]
 
 
 def make_mask_line(table: ExtentTable, entries: Sequence[ShardEntry], *, io: Io, verify: bool) -> TokenLine:

@@ -10,20 +10,27 @@ from headrace.in_progress import SHARD_NAME
 __all__ = [
     "COLUMN",
     "DATA_FILE",
+    "DATA_SETS",
     "DOCS",
     "LANCE_MODULES",
+    "MASKS",
     "TOKENS",
-    "companions",
     "data_name",
     "docs_path",
     "is_lance",
+    "mask_path",
+    "require_lance",
     "token_path",
 ]
 
 TOKENS = "tokens.lance"
-"""In the corpus folder: the data set of the tokens, one a row, and ..."""
+"""In the corpus folder: the data set of the tokens, one a row, ..."""
 DOCS = "docs.lance"
-"""... that of the documents, one a row. Both have one data file for each shard, of the same name."""
+"""... that of the documents, one a row, ..."""
+MASKS = "loss_mask.lance"
+"""... and, where there is a loss mask, its, a token a row. All have one data file for each shard, of the same name."""
+DATA_SETS = (DOCS, MASKS, TOKENS)
+"""In the order in which they are written down: who finds the tokens of a shard finds all of it."""
 COLUMN = "input_ids"
 LANCE_MODULES = ("lance", "lance.file")
 """What a process imports that writes them."""
@@ -41,9 +48,9 @@ def require_lance(wanted: str) -> None:
         raise MissingExtraError(f"{wanted} needs pylance: pip install 'headrace[lance]'")
 
 
-def is_lance(path: Path) -> bool:
+def is_lance(path: str | Path) -> bool:
     """Whether the file of a shard is a Lance data file."""
-    return path.suffix == ".lance"
+    return str(path).endswith(".lance")
 
 
 def data_name(shard_id: str, token: str) -> str:
@@ -61,6 +68,6 @@ def docs_path(path: Path) -> Path:
     return path.parents[2] / DOCS / "data" / path.name
 
 
-def companions(path: Path) -> tuple[Path, ...]:
-    """What belongs to a shard besides the file of its tokens."""
-    return (docs_path(path),)
+def mask_path(path: Path) -> Path:
+    """Likewise its loss mask, if it has one."""
+    return path.parents[2] / MASKS / "data" / path.name

@@ -1,7 +1,8 @@
-"""Reading a Lance shard without Lance: where its tokens lie, and its document index.
+"""Reading a Lance shard without Lance: where its tokens and their loss mask lie, and its document index.
 
 The data file of the documents has, besides one row a document, two global buffers: what the shard says of itself (JSON,
-`Head`) and a crc32 for each chunk of its tokens. See `docs/format.md`.
+`Head`) and a crc32 for each chunk of its tokens; where there is a loss mask, a third one of its checksums. See
+`docs/format.md`.
 """
 
 import hashlib
@@ -19,23 +20,25 @@ from headrace.manifest import dtype_name_for, is_sha256
 from headrace.storage.document_columns import DocumentColumns
 from headrace.storage.incoming import HASH_BYTES
 from headrace.storage.lance_file import LanceFile, Page, read_lance_file
-from headrace.storage.lance_names import docs_path
-from headrace.storage.layout import ShardLayout
+from headrace.storage.lance_names import docs_path, mask_path
+from headrace.storage.layout import DATASET, LOSS_MASK, DataLayout, ShardLayout
 
 __all__ = [
     "Head",
-    "frame_fault",
+    "frame_faults",
     "frame_sha256",
     "inspect_lance_shard",
     "lance_crcs",
     "lance_text_hashes",
     "read_lance_documents",
     "read_lance_documents_in_pieces",
-    "token_layout",
+    "values_layout",
 ]
 
-_HEAD, _CRCS = 1, 2
-"""Numbers of the global buffers."""
+_HEAD = 1
+"""Number of the global buffer, and ..."""
+_CRCS = {DATASET: 2, LOSS_MASK: 3}
+"""... of those of the checksums."""
 _PIECE = 1 << 20
 
 
@@ -58,10 +61,15 @@ class Head:
     """Labels of the files that documents come from."""
     columns: tuple[str, ...]
     """Of the data file of the documents, in order."""
+    loss_mask_sha256: str = ""
+    """Of its values; empty where there is none, and so is ..."""
+    loss_mask_frame_sha256: str = ""
+    """... that of all else in its data file."""
 
     def to_json(self) -> bytes:
         """As it is stored."""
-        return json.dumps(asdict(self), sort_keys=True).encode()  # ASCII: labels that are no UTF-8 are escaped
+        body = {name: value for name, value in asdict(self).items() if value or not name.startswith(LOSS_MASK)}
+        return json.dumps(body, sort_keys=True).encode()  # ASCII: labels that are no UTF-8 are escaped
 
     @classmethod
     def of(cls, file: LanceFile) -> Self:
@@ -78,7 +86,9 @@ class Head:
             sound = all(
                 type(count) is int and count >= 0 for count in [*counts, body["chunk_size"], body["vocab_size"]]
             )
-            texts: list[Any] = [*body["files"], *body["columns"], body["sha256"], body["documents_sha256"]]
+            texts: list[Any] = [*body["files"], *body["columns"]]
+            texts += [head.sha256, head.documents_sha256, head.frame_sha256]
+            texts += [head.loss_mask_sha256, head.loss_mask_frame_sha256]
             sound = sound and all(isinstance(text, str) for text in texts)
         except (IndexError, ValueError, TypeError, KeyError) as error:
             raise CorruptShardError(
@@ -95,30 +105,18 @@ def inspect_lance_shard(path: Path) -> ShardLayout:
     """The layout of a shard.
 
     Args:
-        path: the data file of its tokens; that of its documents lies in the sibling data set.
+        path: the data file of its tokens; those of its documents and its loss mask lie in the sibling data sets.
 
     Raises:
         MissingShardError, UnreadableShardError, CorruptShardError: naming the file.
     """
-    file = read_lance_file(path)
-    docs = read_lance_file(docs_path(path))
-    head = Head.of(docs)
+    head = Head.of(read_lance_file(docs_path(path)))
     dtype = np.dtype(dtype_name_for(head.vocab_size)).newbyteorder("<")
-    first, offset = token_layout(file, dtype, head.token_count)
-    crcs = lance_crcs(path)
-    if len(crcs) != -(-head.token_count // head.chunk_size):
-        crcs = np.zeros(1, np.uint32)  # damage, which a verification names
+    mask: DataLayout | None = None
+    if head.loss_mask_sha256:
+        mask = DataLayout(**_values_of(mask_path(path), LOSS_MASK, head, np.dtype(np.uint8), head.loss_mask_sha256))
     return ShardLayout(
-        file_size=file.size,
-        dtype=dtype,
-        token_count=head.token_count,
-        sha256=head.sha256,
-        digest_offset=_digest_offset(file, head.sha256),
-        first=first,
-        offset=offset,
-        chunk_size=head.chunk_size,
-        first_crc=int(crcs[0]) if len(crcs) else 0,
-        last_crc=int(crcs[-1]) if len(crcs) else 0,
+        **_values_of(path, DATASET, head, dtype, head.sha256),
         document_count=head.document_count,
         documents_sha256=head.documents_sha256,
         compression="none",
@@ -128,19 +126,41 @@ def inspect_lance_shard(path: Path) -> ShardLayout:
             "vocab_size": head.vocab_size,
             "tokenizer_sha256": head.tokenizer_sha256,
         },
+        loss_mask=mask,
     )
 
 
-def token_layout(
+def _values_of(path: Path, name: str, head: Head, dtype: np.dtype[Any], sha256: str) -> dict[str, Any]:
+    """The fields of a `DataLayout`."""
+    file = read_lance_file(path)
+    first, offset = values_layout(file, dtype, head.token_count)
+    crcs = lance_crcs(path, name)
+    if len(crcs) != -(-head.token_count // head.chunk_size):
+        crcs = np.zeros(1, np.uint32)  # damage, which a verification names
+    return {
+        "file_size": file.size,
+        "dtype": dtype,
+        "token_count": head.token_count,
+        "sha256": sha256,
+        "digest_offset": _digest_offset(file, sha256),
+        "first": first,
+        "offset": offset,
+        "chunk_size": head.chunk_size,
+        "first_crc": int(crcs[0]) if len(crcs) else 0,
+        "last_crc": int(crcs[-1]) if len(crcs) else 0,
+    }
+
+
+def values_layout(
     file: LanceFile, dtype: np.dtype[Any], token_count: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """First token and byte offset of each extent of a data file of tokens; pages that touch are one.
+    """First token and byte offset of each extent of a data file of one value a token; pages that touch are one.
 
     Raises:
-        CorruptShardError: it does not hold so many tokens, or not one behind the other as they are.
+        CorruptShardError: it does not hold so many, or not one behind the other as they are.
     """
     if len(file.columns) != 1:
-        raise CorruptShardError(f"{file.path}: wanted one column of tokens, found {len(file.columns)}")
+        raise CorruptShardError(f"{file.path}: wanted one column, a value a token, found {len(file.columns)}")
     places = _flat(file, file.columns[0], dtype.itemsize, token_count, "tokens")
     first: list[int] = []
     offset: list[int] = []
@@ -167,18 +187,21 @@ def frame_sha256(file: LanceFile) -> str:
     return digest.hexdigest()
 
 
-def frame_fault(path: Path) -> str:
-    """What is wrong with the bytes of the data file of a shard's tokens that are no tokens; empty if nothing is."""
-    wanted = Head.of(read_lance_file(docs_path(path))).frame_sha256
-    return "" if frame_sha256(read_lance_file(path)) == wanted else "its SHA-256 is not the one that was stored"
+def frame_faults(path: Path) -> list[Path]:
+    """The data files of a shard's values of which other bytes than values are not what was stored."""
+    head = Head.of(read_lance_file(docs_path(path)))
+    frames = {path: head.frame_sha256}
+    if head.loss_mask_sha256:
+        frames[mask_path(path)] = head.loss_mask_frame_sha256
+    return [file for file, wanted in frames.items() if frame_sha256(read_lance_file(file)) != wanted]
 
 
-def lance_crcs(path: Path) -> NDArray[np.uint32]:
-    """The checksums of the chunks of a shard's tokens, as they are stored."""
+def lance_crcs(path: Path, name: str) -> NDArray[np.uint32]:
+    """The checksums of the chunks of a shard's tokens or of its loss mask, as they are stored."""
     docs = read_lance_file(docs_path(path))
-    if len(docs.buffers) <= _CRCS:
+    if len(docs.buffers) <= _CRCS[name]:
         return np.empty(0, np.uint32)
-    data = docs.read(*docs.buffers[_CRCS])
+    data = docs.read(*docs.buffers[_CRCS[name]])
     return np.frombuffer(data[: len(data) // 4 * 4], dtype="<u4").astype(np.uint32, copy=False)
 
 
@@ -318,7 +341,7 @@ def _overlaps(places: Sequence[tuple[int, int]], start: int, stop: int) -> Itera
 
 
 def _digest_offset(file: LanceFile, sha256: str) -> int:
-    """Where the digits of the SHA-256 lie in the data file of the tokens, behind all pages; 0 where they do not."""
+    """Where the digits of the SHA-256 lie in a data file of values, behind all pages; 0 where they do not."""
     stop = max((offset + size for page in file.columns[0] for offset, size in page.buffers), default=0)
     found = file.read(stop, file.size - stop).find(sha256.encode()) if is_sha256(sha256) else -1
     return stop + found if found >= 0 else 0

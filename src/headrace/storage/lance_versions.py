@@ -6,6 +6,7 @@ Lance calls fsync for nothing; here, what a commit wrote is on disk before anyth
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,9 +18,11 @@ from headrace.errors import BuildError, Problem
 from headrace.manifest import LanceVersions, Manifest, ShardEntry
 from headrace.storage.atomic import fsync_file, fsync_folder
 from headrace.storage.lance_file import read_lance_file
-from headrace.storage.lance_names import DOCS, TOKENS, docs_path
+from headrace.storage.lance_names import COLUMN, DATA_SETS, DOCS, MASKS, TOKENS, docs_path, mask_path
 from headrace.storage.lance_shard import Head
-from headrace.storage.lance_writer import DATA_STORAGE_VERSION, docs_schema, import_lance, token_schema
+from headrace.storage.lance_values import DATA_STORAGE_VERSION, values_schema
+from headrace.storage.lance_writer import docs_schema, import_lance
+from headrace.storage.layout import LOSS_MASK
 
 __all__ = ["check_data_sets", "commit", "forget_before", "roll_back", "tag_name"]
 
@@ -35,7 +38,7 @@ _HINT = "latest_version_hint.json"
 
 
 class _DataSet(NamedTuple):
-    """What one of the two is to be."""
+    """What one of them is to be."""
 
     folder: Path
     schema: Any
@@ -46,13 +49,22 @@ class _DataSet(NamedTuple):
     job: str
 
 
+_VERSION_OF = {DOCS: "docs", MASKS: "loss_mask", TOKENS: "tokens"}
+"""What `LanceVersions` calls the version of each data set."""
+
+
+def _pinned(versions: LanceVersions | None) -> dict[str, int]:
+    """The version of each data set, in the order in which they are committed; 0 where there is none."""
+    return {name: getattr(versions, _VERSION_OF[name], 0) for name in DATA_SETS}
+
+
 def tag_name(fingerprint: str) -> str:
-    """The tag that a published version of both data sets has."""
+    """The tag that a published version of each data set has."""
     return f"headrace-{fingerprint[:16]}"
 
 
 def commit(corpus: Path, manifest: Manifest, there: Manifest | None = None, *, append: bool = False) -> LanceVersions:
-    """Make the shards of a corpus a version of its data sets, and tag it; documents first. Done before, it is not repeated.
+    """Make the shards of a corpus a version of its data sets, and tag it; tokens last. Done before, it is not repeated.
 
     Args:
         corpus: its folder, in which the data files lie.
@@ -63,12 +75,13 @@ def commit(corpus: Path, manifest: Manifest, there: Manifest | None = None, *, a
     Raises:
         BuildError: somebody else has changed the data sets, or they cannot be written.
     """
-    pinned = (there.lance.docs, there.lance.tokens) if there is not None and there.lance is not None else (0, 0)
+    pinned = _pinned(there.lance if there else None)
     wanted = _wanted(corpus, manifest, there if append else None)
-    docs, tokens = (_committed(one, version) for one, version in zip(wanted, pinned, strict=True))
-    for folder, version in ((corpus / DOCS, docs), (corpus / TOKENS, tokens)):
-        _tag(folder, tag_name(manifest.fingerprint.hex), version)
-    return LanceVersions(tokens=tokens, docs=docs, data_storage_version=DATA_STORAGE_VERSION)
+    versions = {one.folder.name: _committed(one, pinned[one.folder.name]) for one in wanted}
+    for name, version in versions.items():
+        _tag(corpus / name, tag_name(manifest.fingerprint.hex), version)
+    made: Any = {_VERSION_OF[name]: version for name, version in versions.items()}
+    return LanceVersions(**made, data_storage_version=DATA_STORAGE_VERSION)
 
 
 def roll_back(corpus: Path, pinned: LanceVersions | None) -> None:
@@ -77,15 +90,18 @@ def roll_back(corpus: Path, pinned: LanceVersions | None) -> None:
     Raises:
         BuildError: somebody else has changed the data sets.
     """
-    for name, version in ((DOCS, pinned.docs if pinned else 0), (TOKENS, pinned.tokens if pinned else 0)):
+    for name, version in _pinned(pinned).items():
         if max(_versions(corpus / name), default=0) > version:
             _settle(corpus / name, version, "")
 
 
 def forget_before(corpus: Path, versions: LanceVersions) -> None:
     """Remove the versions, and their tags, of a corpus that was replaced. Their data files are the caller's."""
-    for name, version in ((DOCS, versions.docs), (TOKENS, versions.tokens)):
-        _remove(corpus / name, lambda number, newest=version: number < newest)
+    for name, version in _pinned(versions).items():
+        if version:
+            _remove(corpus / name, lambda number, newest=version: number < newest)
+        else:
+            shutil.rmtree(corpus / name, ignore_errors=True)
 
 
 def check_data_sets(corpus: Path, manifest: Manifest) -> list[Problem]:
@@ -94,10 +110,11 @@ def check_data_sets(corpus: Path, manifest: Manifest) -> list[Problem]:
     assert manifest.lance is not None  # noqa: S101  # the manifest was checked
     found: list[Problem] = []
     shards = _filled(manifest)
-    counts = [entry.document_count for entry in shards], [entry.token_count for entry in shards]
-    pinned = (DOCS, manifest.lance.docs), (TOKENS, manifest.lance.tokens)
-    for (name, version), rows in zip(pinned, counts, strict=True):
-        wanted = [(Path(entry.path).name, count) for entry, count in zip(shards, rows, strict=True)]
+    for name, version in _pinned(manifest.lance).items():
+        if not version:
+            continue  # there is no loss mask
+        count = "document_count" if name == DOCS else "token_count"
+        wanted = [(Path(entry.path).name, getattr(entry, count)) for entry in shards]
         try:
             fragments = lance.dataset(str(corpus / name), version=version).get_fragments()
             there = [(_file_of(fragment), fragment.count_rows()) for fragment in fragments]
@@ -122,7 +139,7 @@ def _file_of(fragment: Any) -> str:  # noqa: ANN401  # Lance's has no types
 
 
 def _wanted(corpus: Path, manifest: Manifest, base: Manifest | None) -> Iterator[_DataSet]:
-    """The data set of the documents, and that of the tokens."""
+    """All data sets that there are to be, in the order in which they are committed."""
     job = hashlib.sha256("\n".join(entry.path for entry in manifest.shards).encode()).hexdigest()
     shards = _filled(manifest)
     before = len(_filled(base)) if base else 0
@@ -136,7 +153,11 @@ def _wanted(corpus: Path, manifest: Manifest, base: Manifest | None) -> Iterator
     docs = docs_schema().with_metadata(said)
     fragments = [_docs_fragment(docs_path(corpus / entry.path), entry.document_count, docs) for entry in shards]
     yield _DataSet(corpus / DOCS, docs, fragments, before, job)
-    tokens = token_schema(np.dtype(manifest.dtype)).with_metadata(said)
+    if manifest.has_loss_mask:
+        masks = values_schema(LOSS_MASK, np.dtype(np.uint8)).with_metadata(said)
+        fragments = [_fragment(mask_path(corpus / entry.path), entry.token_count, [0]) for entry in shards]
+        yield _DataSet(corpus / MASKS, masks, fragments, before, job)
+    tokens = values_schema(COLUMN, np.dtype(manifest.dtype)).with_metadata(said)
     fragments = [_fragment(corpus / entry.path, entry.token_count, [0]) for entry in shards]
     yield _DataSet(corpus / TOKENS, tokens, fragments, before, job)
 

@@ -1,4 +1,4 @@
-"""Writing the two data files of one Lance shard: its tokens, and its documents."""
+"""Writing the data files of one Lance shard: its documents, its tokens, and their loss mask if there is one."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,31 +7,24 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from headrace.errors import TokenIdError, WriterError
 from headrace.manifest import ShardEntry, dtype_name_for
-from headrace.storage.atomic import fsync_file, start_writeback
-from headrace.storage.incoming import NO_HASHES, Origins, OriginsDigest, checked_ends, checked_tokens
-from headrace.storage.lance_file import read_lance_file
-from headrace.storage.lance_names import COLUMN, docs_path, require_lance
-from headrace.storage.lance_shard import Head, frame_sha256, token_layout
+from headrace.storage.atomic import fsync_file
+from headrace.storage.incoming import NO_HASHES, Origins, OriginsDigest, checked_ends, checked_mask, checked_tokens
+from headrace.storage.lance_names import COLUMN, docs_path, mask_path, require_lance
+from headrace.storage.lance_shard import Head
+from headrace.storage.lance_values import DATA_STORAGE_VERSION, LanceValues
+from headrace.storage.layout import LOSS_MASK
 
-__all__ = ["DATA_STORAGE_VERSION", "MOST_ROWS", "LanceShardWriter", "docs_schema", "import_lance", "token_schema"]
+__all__ = ["MOST_ROWS", "LanceShardWriter", "docs_schema", "import_lance"]
 
-DATA_STORAGE_VERSION = "2.0"
-"""The newest in which plain values lie on disk as they are."""
 MOST_ROWS = (1 << 32) - 1
 """Of a data file, and so of a shard: Lance numbers the rows of a fragment by 32 bits."""
-_BLOCK_BYTES = 1 << 23
-"""Tokens that become a page: a multiple of what pages are aligned to, so that one lies right behind the other."""
 _ROWS = 1 << 16
 """Documents that are written at once."""
-_WRITEBACK_BYTES = 1 << 24
-"""After so many more bytes, they begin to go to the disk."""
 _VERSION = 2
-_SHA256_KEY = "headrace.sha256"
 
 
 def import_lance(wanted: str) -> Any:  # noqa: ANN401  # a module without types
@@ -44,13 +37,6 @@ def import_lance(wanted: str) -> Any:  # noqa: ANN401  # a module without types
     import lance  # noqa: PLC0415  # heavy, an extra
 
     return lance
-
-
-def token_schema(dtype: np.dtype[Any]) -> Any:  # noqa: ANN401  # pyarrow has no types
-    """Of the data set of tokens, without metadata."""
-    import pyarrow as pa  # noqa: PLC0415  # heavy
-
-    return pa.schema([pa.field(COLUMN, pa.from_numpy_dtype(dtype.newbyteorder("=")), nullable=False)])
 
 
 def docs_schema(names: Sequence[str] | None = None) -> Any:  # noqa: ANN401  # likewise
@@ -75,13 +61,14 @@ def docs_schema(names: Sequence[str] | None = None) -> Any:  # noqa: ANN401  # l
 
 
 class LanceShardWriter:
-    """Writes documents into the two data files of a Lance shard, which no data set has until they are committed.
+    """Writes documents into the data files of a Lance shard, which no data set has until they are committed.
 
-    A context manager. Left normally, both files are whole and on disk. What decides the rows is the sequence of documents.
+    A context manager. Left normally, all files are whole and on disk. What decides the rows is the sequence of documents.
     Not safe for use by several threads at once.
 
     Args:
-        path: the data file of the tokens; that of the documents lies at `docs_path(path)`. Both folders exist.
+        path: the data file of the tokens; those of the documents and of the loss mask lie at `docs_path(path)` and
+            `mask_path(path)`. Their folders exist.
         chunk_size: tokens for which there is a checksum, at least 1.
         vocab_size: highest token id + 1; decides the dtype (uint16 up to 65,536, else uint32).
         boundary_token_id: as the shard says it.
@@ -89,6 +76,7 @@ class LanceShardWriter:
         source_files: labels of the files that documents come from; empty if their origin is not recorded.
         document_ids: whether each document has an id, beside its source.
         text_hashes: whether the hash of each document's text is stored, likewise.
+        loss_mask: whether it is kept of each token whether it counts in the loss.
 
     Raises:
         WriterError: (a ValueError) for arguments or calls that would lose or blur documents.
@@ -108,6 +96,7 @@ class LanceShardWriter:
         source_files: Sequence[str] = (),
         document_ids: bool = False,
         text_hashes: bool = False,
+        loss_mask: bool = False,
     ) -> None:
         if not 0 <= boundary_token_id < vocab_size:
             raise TokenIdError(f"boundary_token_id {boundary_token_id} is not in a vocabulary of {vocab_size} ids")
@@ -120,22 +109,17 @@ class LanceShardWriter:
         self.source_files = tuple(source_files)
         self.document_ids = document_ids
         self.text_hashes = text_hashes
+        self.loss_mask = loss_mask
         self.dtype: np.dtype[Any] = np.dtype(dtype_name_for(vocab_size)).newbyteorder("<")
-        self._schema = token_schema(self.dtype)
         names = ["end", *(["source_row", "source_byte", "source_file"] if source_files else [])]
         names += ["text_hash"] * text_hashes + ["id"] * document_ids
         self._docs_schema = docs_schema(names)
-        self._files: tuple[Any, Any] | None = None
-        self._block = np.empty(_BLOCK_BYTES // self.dtype.itemsize, self.dtype)
-        self._buffered = self._tokens = self._documents = self._written = self._on_its_way = 0
+        self._files: tuple[LanceValues, Any, LanceValues | None] | None = None
+        self._tokens = self._documents = 0
         self._pending: list[tuple[NDArray[np.uint64], Origins | None]] = []
         self._pending_rows = 0
-        self._crc = 0
-        """Of the chunk that is not whole yet, and ..."""
-        self._crcs: list[int] = []
-        """... of those before it."""
         self._id_bytes = 0
-        self._sha256, self._ends_sha256, self._origins_sha256 = hashlib.sha256(), hashlib.sha256(), OriginsDigest()
+        self._ends_sha256, self._origins_sha256 = hashlib.sha256(), OriginsDigest()
         self._entry: ShardEntry | None = None
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -144,8 +128,11 @@ class LanceShardWriter:
         from lance.file import LanceFileWriter  # noqa: PLC0415  # heavy
 
         self._files = (
-            LanceFileWriter(str(self.path), self._schema, version=DATA_STORAGE_VERSION),
+            LanceValues(self.path, COLUMN, self.dtype, self.chunk_size),
             LanceFileWriter(str(docs_path(self.path)), self._docs_schema, version=DATA_STORAGE_VERSION),
+            LanceValues(mask_path(self.path), LOSS_MASK, np.dtype(np.uint8), self.chunk_size)
+            if self.loss_mask
+            else None,
         )
         return self
 
@@ -160,34 +147,32 @@ class LanceShardWriter:
         """Write what is buffered, and wait until all of it is on disk. Idempotent."""
         if self._entry is not None:
             return
-        tokens, docs = self._open_files()
-        self._write_tokens()
+        tokens, docs, mask = self._open_files()
         self._write_rows()
-        if self._tokens % self.chunk_size:
-            self._crcs.append(self._crc)
-        tokens.add_schema_metadata(_SHA256_KEY, self._sha256.hexdigest())
         tokens.close()
-        file = read_lance_file(self.path)
-        token_layout(file, self.dtype, self._tokens)  # or it is not as we read it
+        if mask is not None:
+            mask.close()
         head = Head(
             format_version=_VERSION,
             token_count=self._tokens,
             document_count=self._documents,
-            sha256=self._sha256.hexdigest(),
+            sha256=tokens.sha256,
             documents_sha256=self._ends_sha256.hexdigest(),
             chunk_size=self.chunk_size,
             vocab_size=self.vocab_size,
             boundary_token_id=self.boundary_token_id,
             tokenizer_sha256=self.tokenizer_sha256,
-            frame_sha256=frame_sha256(file),
+            frame_sha256=tokens.frame_sha256,
             files=self.source_files,
             columns=tuple(self._docs_schema.names),
+            loss_mask_sha256=mask.sha256 if mask else "",
+            loss_mask_frame_sha256=mask.frame_sha256 if mask else "",
         )
         docs.add_global_buffer(head.to_json())
-        if self._crcs:
-            docs.add_global_buffer(np.array(self._crcs, "<u4").tobytes())
+        for values in (tokens, mask):
+            if values is not None and values.crcs:
+                docs.add_global_buffer(np.array(values.crcs, "<u4").tobytes())
         docs.close()
-        fsync_file(self.path)
         fsync_file(docs_path(self.path))
         self._files = None
         self._entry = ShardEntry(
@@ -198,6 +183,7 @@ class LanceShardWriter:
             sha256=head.sha256,
             documents_sha256=head.documents_sha256,
             sources_sha256=self._origins_sha256.hex(self.source_files) if self.source_files else "",
+            loss_mask_sha256=head.loss_mask_sha256,
             docs_sha256=_sha256_of(docs_path(self.path)),
         )
 
@@ -218,10 +204,16 @@ class LanceShardWriter:
 
     @property
     def buffered_bytes(self) -> int:
-        """Size of the tokens that are not written yet."""
-        return self._buffered * self.dtype.itemsize
+        """Size of the tokens that are not written yet, and of their mask."""
+        tokens, _, mask = self._open_files()
+        return tokens.buffered_bytes + (mask.buffered_bytes if mask else 0)
 
-    def _open_files(self) -> tuple[Any, Any]:
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All of its files, that of the tokens last."""
+        return (docs_path(self.path), *([mask_path(self.path)] if self.loss_mask else []), self.path)
+
+    def _open_files(self) -> "tuple[LanceValues, Any, LanceValues | None]":
         if self._files is None:
             raise WriterError(f"{self.path}: the writer is not open: use it in a `with` statement")
         return self._files
@@ -241,10 +233,11 @@ class LanceShardWriter:
         loss_mask: NDArray[Any] | None = None,
         checked: bool = False,
     ) -> None:
-        """Append whole documents, boundaries included: see `HDF5ShardWriter.add_documents`. No loss mask is kept."""
-        self._open_files()
-        if loss_mask is not None:
-            raise WriterError(f"{self.path}: a Lance shard keeps no loss mask")
+        """Append whole documents, boundaries included: see `HDF5ShardWriter.add_documents`."""
+        token_file, _, mask_file = self._open_files()
+        if (loss_mask is None) == self.loss_mask:
+            raise WriterError(f"{self.path}: wanted {'a' if self.loss_mask else 'no'} loss mask with each document")
+        values = None if loss_mask is None else checked_mask(loss_mask, len(tokens), path=self.path)
         if not checked or tokens.dtype != self.dtype:
             tokens = checked_tokens(tokens, self.dtype, self.vocab_size, path=self.path, document=self._documents)
         stops = checked_ends(ends, len(tokens), path=self.path)
@@ -260,7 +253,10 @@ class LanceShardWriter:
         self._pending.append((stops + np.uint64(self._tokens), origins))
         self._pending_rows += len(stops)
         self._documents += len(stops)
-        self._append(tokens)
+        self._tokens += len(tokens)
+        token_file.append(tokens)
+        if mask_file is not None and values is not None:
+            mask_file.append(values)
         if self._pending_rows >= _ROWS:
             self._write_rows()
 
@@ -277,48 +273,6 @@ class LanceShardWriter:
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    def _append(self, tokens: NDArray[Any]) -> None:
-        done = 0
-        while done < len(tokens):
-            count = min(len(tokens) - done, len(self._block) - self._buffered)
-            self._block[self._buffered : self._buffered + count] = tokens[done : done + count]
-            self._buffered += count
-            self._tokens += count
-            done += count
-            if self._buffered == len(self._block):
-                self._write_tokens()
-
-    def _write_tokens(self) -> None:
-        """Write the block, which is Lance's from then on."""
-        if not self._buffered:
-            return
-        block, self._block = self._block[: self._buffered], np.empty(len(self._block), self.dtype)
-        self._buffered = 0
-        self._sha256.update(block.data)
-        self._sum(block)
-        self._write(0, [block])
-        self._written += block.nbytes
-        if self._written - self._on_its_way >= _WRITEBACK_BYTES:
-            self._start_writeback()
-
-    def _sum(self, block: NDArray[Any]) -> None:
-        """Take the checksums of the chunks that end in a block; `_crc` is that of the one behind them, so far."""
-        first = self._tokens - len(block)
-        at = 0
-        while at < len(block):
-            count = min(self.chunk_size - (first + at) % self.chunk_size, len(block) - at)
-            self._crc = crc32(block[at : at + count].data, self._crc)
-            at += count
-            if (first + at) % self.chunk_size == 0:
-                self._crcs.append(self._crc)
-                self._crc = 0
-
-    def _start_writeback(self) -> None:
-        growing = [entry for entry in self.path.parent.iterdir() if entry.name.startswith(".")]
-        for path in growing:  # as Lance names a file before it is whole
-            start_writeback(path, self._on_its_way, self._written)
-        self._on_its_way = self._written
-
     def _write_rows(self) -> None:
         runs, self._pending, self._pending_rows = self._pending, [], 0
         if not runs:
@@ -329,7 +283,7 @@ class LanceShardWriter:
         origins = [one for _, one in runs if one is not None]
         if origins:
             columns += self._origin_columns(origins)
-        self._write(1, columns)
+        self._write(columns)
 
     def _origin_columns(self, runs: Sequence[Origins]) -> list[Any]:
         import pyarrow as pa  # noqa: PLC0415  # heavy
@@ -353,12 +307,11 @@ class LanceShardWriter:
             columns.append(pa.array([name.decode() for name in names], pa.large_string()))
         return columns
 
-    def _write(self, file: int, columns: Sequence[Any]) -> None:
+    def _write(self, columns: Sequence[Any]) -> None:
         import pyarrow as pa  # noqa: PLC0415  # heavy
 
-        schema = (self._schema, self._docs_schema)[file]
         arrays = [pa.array(column) if isinstance(column, np.ndarray) else column for column in columns]
-        self._open_files()[file].write_batch(pa.record_batch(arrays, schema=schema))
+        self._open_files()[1].write_batch(pa.record_batch(arrays, schema=self._docs_schema))
 
 
 def _sha256_of(path: Path) -> str:

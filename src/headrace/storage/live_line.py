@@ -24,9 +24,10 @@ from headrace.storage.hdf5_corpus import (
     open_mask_line,
 )
 from headrace.storage.lance_names import is_lance
+from headrace.storage.layout import LOSS_MASK
 from headrace.storage.loose import entry_of
 from headrace.storage.shard_files import DocumentReader, Io, RangeReader, ShardFiles
-from headrace.storage.stores import read_documents
+from headrace.storage.stores import file_with, read_documents
 from headrace.storage.token_line import TokenLine
 from headrace.storage.versions import read_version
 
@@ -64,6 +65,8 @@ class _Part:
     """Of a source shard that is not finished, so that the file may be removed: tells whether it is still there, ..."""
     held: "HeldShard | _MovingShard | None" = None
     """... what finds it even then, ..."""
+    mask_held: "_MovingShard | None" = None
+    """... and its loss mask, if that is in a file of its own, ..."""
     reader: RangeReader | None = None
     """... and what reads it, if it is compressed, ..."""
     mask_reader: RangeReader | None = None
@@ -192,7 +195,10 @@ class LiveLineMaker:
         if part is None or part.entry != entry or part.mark is not None:  # not known, or as one that was at work
             same = part is not None and part.entry.sha256 == entry.sha256
             extents = part.extents if same and part else extents_of(checked_layout(path, entry))
-            part = _Part(entry, extents, held=_MovingShard(path, then) if path != then else None)
+            part = _Part(entry, extents)
+            if path != then:
+                masks = [file_with(place, LOSS_MASK) for place in (path, then)]
+                part = replace(part, held=_MovingShard(path, then), mask_held=_MovingShard(*masks))
         self._parts[entry.shard_id] = part
         return part
 
@@ -269,13 +275,14 @@ class LiveLineMaker:
         if same and last is not None:
             files, mask_files = last.files, last.mask_files
         else:
-            how: Any = {"io": self._io, "verify": self._verify, "held": held}
+            how: Any = {"io": self._io, "verify": self._verify}
             dtype = np.dtype(building.dtype).newbyteorder("<")
             readers = _readers([*(part.reader for part in parts), growing and growing.tokens])
-            files = make_files(table, entries, dtype, **how, readers=readers)
+            files = make_files(table, entries, dtype, **how, held=held, readers=readers)
             readers = _readers([*(part.mask_reader for part in parts), growing and growing.loss_mask])
             mask_files = None
             if masks is not None:
+                how["held"] = {number: parts[number].mask_held or file for number, file in held.items()}
                 mask_files = make_files(masks, entries, np.dtype(np.uint8), **how, readers=readers, mask=True)
         manifest = _manifest(building, self._base and self._base[0], entries)
         mask = None if mask_files is None else TokenLine(mask_files, masks)

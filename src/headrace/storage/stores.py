@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.storage.lance_names import companions, is_lance
-from headrace.storage.layout import crc_name
+from headrace.storage.lance_names import docs_path, is_lance, mask_path
+from headrace.storage.layout import LOSS_MASK, crc_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.storage.layout import ShardLayout
 
 __all__ = [
+    "file_with",
     "files_of",
     "inspect_shard",
     "read_documents",
@@ -25,9 +26,16 @@ __all__ = [
 ]
 
 
-def files_of(path: Path) -> tuple[Path, ...]:
+def files_of(path: Path, *, loss_mask: bool) -> tuple[Path, ...]:
     """The files of a shard: the one that holds its tokens, first, and what lies beside that."""
-    return (path, *companions(path)) if is_lance(path) else (path,)
+    if not is_lance(path):
+        return (path,)
+    return (path, docs_path(path), *([mask_path(path)] if loss_mask else []))
+
+
+def file_with(path: Path, name: str) -> Path:
+    """The file of a shard that has one of its data sets, `tokens` or `loss_mask`."""
+    return mask_path(path) if name == LOSS_MASK and is_lance(path) else path
 
 
 def inspect_shard(path: Path) -> "ShardLayout":
@@ -80,7 +88,7 @@ def stores_text_hashes(path: Path) -> bool:
 
 
 def stored_crcs(path: Path, name: str) -> NDArray[np.uint32]:
-    """The checksums of the chunks of a data set of a shard, as they are stored.
+    """The checksums of the chunks of a data set of a shard, as they are stored; `path` is of the file that has it.
 
     Raises:
         CorruptShardError: they cannot be read.
@@ -88,7 +96,7 @@ def stored_crcs(path: Path, name: str) -> NDArray[np.uint32]:
     if is_lance(path):
         from headrace.storage.lance_shard import lance_crcs  # noqa: PLC0415  # likewise
 
-        return lance_crcs(path)
+        return lance_crcs(path, name)
     from headrace.storage.hdf5_open import open_shard  # noqa: PLC0415  # imports h5py
 
     with open_shard(path) as file:

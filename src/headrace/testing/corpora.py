@@ -60,12 +60,15 @@ def small_corpus(
     entries: list[ShardEntry] = []
     extents: list[ShardExtents] = []
     start = 0
-    options: Any = {"vocab_size": vocab_size, "boundary_token_id": boundary_token_id}
+    options: Any = {
+        "vocab_size": vocab_size,
+        "boundary_token_id": boundary_token_id,
+        "loss_mask": masks is not None,
+    }
     if store == "lance":
         begin = lance_shards(lambda path: LanceShardWriter(path, chunk_size, **options))
     else:
-        options |= {"compression": compression, "loss_mask": masks is not None}
-        begin = hdf5_shards(lambda path: HDF5ShardWriter(path, chunk_size, **options))
+        begin = hdf5_shards(lambda path: HDF5ShardWriter(path, chunk_size, **options, compression=compression))
     for number, documents in enumerate(shards):
         shard = begin(folder, f"{number:06d}-0000-0000")
         for place, document in enumerate(documents):

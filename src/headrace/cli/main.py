@@ -11,6 +11,7 @@ import typer
 from headrace import __version__
 from headrace.children import collect_rarely
 from headrace.cli.build import build
+from headrace.cli.plot import plot
 from headrace.cli.read import info, show, verify
 from headrace.cli.split import split
 from headrace.cli.status import status
@@ -51,6 +52,7 @@ app.command()(info)
 app.command()(show)
 app.command()(split)
 app.command()(status)
+app.command()(plot)
 app.add_typer(tokenizer, name="tokenizer")
 
 

@@ -114,11 +114,14 @@ def read_log(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a run's `log.jsonl`, decoded; one that is being written, or was not finished, is left out.
 
     Raises:
-        TrainingError: a line is no JSON object.
-        FileNotFoundError: there is no log.
+        TrainingError: there is no log, or a line is no JSON object.
     """
     path = folder / JSONL_NAME
-    with path.open("rb") as file:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError as error:
+        raise TrainingError(f"{folder}: no folder of a run: there is no {JSONL_NAME} in it") from error
+    with file:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
                 yield _decoded(line, path, number)

@@ -4,8 +4,10 @@ A job takes `on_event`, a callable that receives them; a progress bar, JSON line
 module imports nothing of the package.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = [
     "BuildFinished",
@@ -21,6 +23,7 @@ __all__ = [
     "SplitStarted",
     "Subscriber",
     "ignore",
+    "json_values",
 ]
 
 
@@ -188,3 +191,11 @@ Subscriber = Callable[[Event], None]
 
 def ignore(event: Event, /) -> None:
     """Subscribe to nothing: the default of every `on_event`."""
+
+
+def json_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of an event as JSON holds them: numbers that it does not know are the texts `nan`, `inf` and `-inf`."""
+    return {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }

@@ -59,3 +59,29 @@ def make_batches(corpus):
         return PinnedBatches(headrace.Loader(corpus, plan, **options), "cpu", of=of, ignore_index=-100)
 
     return make
+
+
+@pytest.fixture
+def make_options(corpus_folder, config_file):
+    """Options of a short run with dropout on that corpus."""
+    from headrace.training.options import RunOptions
+
+    def make(**fields) -> RunOptions:
+        fields = {"config": str(config_file), "steps": 40, "checkpoint_every": 10, "lr": 0.01, "warmup": 0.1} | fields
+        return RunOptions(**{"corpus": str(corpus_folder), "window": WINDOW, "batch": BATCH} | fields)
+
+    return make
+
+
+@pytest.fixture
+def rows():
+    """The rows of a run's `log.csv`, without what depends on the clock."""
+    import csv
+
+    def read(run: Path) -> list[dict[str, str]]:
+        with (run / "log.csv").open() as file:
+            return [
+                {name: value for name, value in row.items() if name != "data_wait_s"} for row in csv.DictReader(file)
+            ]
+
+    return read

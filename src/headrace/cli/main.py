@@ -17,6 +17,7 @@ from headrace.cli.split import split
 from headrace.cli.status import status
 from headrace.cli.terminal import print_error
 from headrace.cli.tokenizer import app as tokenizer
+from headrace.cli.train import train
 from headrace.errors import HeadraceError
 
 __all__ = ["app", "run"]
@@ -53,6 +54,7 @@ app.command()(show)
 app.command()(split)
 app.command()(status)
 app.command()(plot)
+app.command()(train)
 app.add_typer(tokenizer, name="tokenizer")
 
 

@@ -20,6 +20,7 @@ from headrace.events import (
     ShardWritten,
     SplitFinished,
     SplitStarted,
+    json_values,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class JsonLines:
 
     def __call__(self, event: Event, /) -> None:
         """Write one line."""
-        row = {"event": type(event).__name__, **asdict(event)}
+        row = {"event": type(event).__name__, **json_values(asdict(event))}
         sys.stdout.write(json.dumps(row) + "\n")
         sys.stdout.flush()
 

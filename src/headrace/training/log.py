@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import os
 import time
 from collections import deque
@@ -13,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headrace.errors import TrainingError
+from headrace.events import json_values
 
 __all__ = ["COLUMNS", "RunLog", "SkipAlarm", "StepRecord", "read_log"]
 
@@ -103,11 +103,7 @@ class RunLog:
 
     def _line(self, values: dict[str, Any]) -> None:
         values["time"] = round(time.time(), 3)
-        numbers = {
-            name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in values.items()
-        }
-        self._jsonl.write(json.dumps(numbers) + "\n")
+        self._jsonl.write(json.dumps(json_values(values)) + "\n")
 
 
 def read_log(folder: Path) -> Iterator[dict[str, Any]]:

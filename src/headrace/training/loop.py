@@ -1,0 +1,98 @@
+"""A run from its options to its report; `run` has the loop itself."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from headrace.corpus import open_corpus
+from headrace.reading import Corpus
+from headrace.training.checkpoint import newest
+from headrace.training.leak import check_no_leak
+from headrace.training.options import CONFIG_NAME, RunOptions, write_options
+from headrace.training.plot import plot_schedule
+from headrace.training.prepare import Prepared, prepare
+from headrace.training.ranks import process_group
+from headrace.training.report import RunReport, Watcher
+from headrace.training.resume import check_folder
+from headrace.training.run import Run
+from headrace.training.signals import Stop
+from headrace.training.trust import check
+
+__all__ = ["train"]
+
+SCHEDULE_NAME = "schedule.svg"
+
+
+def train(
+    options: RunOptions,
+    output: str | Path,
+    *,
+    resume: bool = False,
+    skip_damaged: bool = False,
+    on_event: Watcher | None = None,
+) -> RunReport:
+    """Train a model on a corpus.
+
+    All is checked before anything is written, and `run.toml` and the schedule's plot are written before the first step.
+    On Ctrl-C and SIGTERM the step is ended and a checkpoint written; then the signal does what it would have done. Under
+    torchrun, every process calls this; rank 0 writes.
+
+    Args:
+        options: what to do.
+        output: folder of the run.
+        resume: go on from its last checkpoint, or from the beginning if it was killed before it had one. The losses are
+            those of a run that was never ended: bit for bit on a CPU with as many threads, processes and parts.
+        skip_damaged: if the last checkpoint is damaged, go on from the last whole one.
+        on_event: receives what happens (see `report`), in rank 0.
+
+    Raises:
+        TrainingError: the run is impossible as asked, or another one than in its folder; all that differs is named.
+        CorruptShardError, ManifestError: the corpus is damaged, or not the one that is expected.
+        PlanError, NoDocumentsError, TokenIdError, MissingShardError, FormatError: options and corpus do not fit, or there
+            is none.
+    """
+    output = Path(output)
+    with ExitStack() as stack:
+        ranks = stack.enter_context(process_group(options.device))
+        watch: Watcher = on_event if on_event is not None and ranks.rank == 0 else _ignore
+        ranks.first(lambda: check_folder(output, resume=resume))
+        ranks.first(lambda: check(options.corpus, options.verify, expect=options.expect, on_event=watch))
+        corpus = stack.enter_context(open_corpus(options.corpus))
+        held_out = None
+        if options.evaluate is not None:
+            held_out = other = stack.enter_context(open_corpus(options.evaluate))
+            ranks.first(lambda: check_no_leak(corpus, other, on_event=watch))
+        checkpoint = ranks.first(lambda: newest(output, skip_damaged=skip_damaged)) if resume else None
+        made = prepare(options, corpus, ranks, output, resume=resume, checkpoint=checkpoint)
+        ranks.first(lambda: _write_folder(options, output, corpus, made, resume=resume))
+        run = Run(
+            options=options,
+            output=output,
+            made=made,
+            ranks=ranks,
+            held_out=held_out,
+            watch=watch,
+            checkpoint=checkpoint,
+        )
+        with Stop() as stop:
+            report = run.go(stop)
+        watch(report)
+        stop.deliver()
+        return report
+
+
+def _ignore(event: object, /) -> None:
+    """Subscribe to nothing."""
+
+
+def _write_folder(options: RunOptions, output: Path, corpus: Corpus, made: Prepared, *, resume: bool) -> None:
+    """Write down what decides the run, and how its learning rate goes."""
+    output.mkdir(parents=True, exist_ok=True)
+    length = made.schedule.steps
+    if not resume:
+        made.model.config.to_json_file(output / CONFIG_NAME)
+    plot_schedule(made.schedule, output / SCHEDULE_NAME)
+    write_options(
+        replace(options, expect=str(corpus.fingerprint), schedule_steps=None if length == made.steps else length),
+        output,
+    )

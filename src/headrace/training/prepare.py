@@ -1,0 +1,121 @@
+"""What a run needs, made out of its options: plan, loader, model, optimizer, schedule; from scratch or a checkpoint."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch.nn.parallel import DistributedDataParallel
+
+from headrace.errors import TrainingError
+from headrace.loading import Loader
+from headrace.reading import Corpus
+from headrace.sampling import Plan
+from headrace.training.checkpoint import Checkpoint
+from headrace.training.model import configure, fields_of, make_model
+from headrace.training.options import RunOptions
+from headrace.training.ranks import Ranks
+from headrace.training.resume import go_on
+from headrace.training.schedule import WarmupCosine
+from headrace.training.step import TrainStep, adamw
+
+__all__ = ["Prepared", "prepare"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """All of it."""
+
+    loader: Loader
+    """At the step from which the run goes on."""
+    steps: int
+    """Of the whole run."""
+    schedule: WarmupCosine
+    model: Any
+    """Of transformers: for evaluations and checkpoints."""
+    step: TrainStep
+    """Trains the same weights."""
+    masked: bool
+    """Whether some targets may not count."""
+
+
+def prepare(
+    options: RunOptions, corpus: Corpus, ranks: Ranks, output: Path, *, resume: bool, checkpoint: Checkpoint | None
+) -> Prepared:
+    """Make all of it, or go on from a checkpoint; nothing is written.
+
+    Raises:
+        TrainingError: the options do not fit the corpus, the machine or, when resuming, the run that is there.
+        PlanError, NoDocumentsError, TokenIdError: they do not fit the corpus.
+    """
+    state = None if checkpoint is None else checkpoint.state
+    plan = _plan(options, corpus)
+    loader = _loader(options, corpus, plan, ranks)
+    local = not options.allow_download
+    config = None
+    if checkpoint is None or options.pretrained is None:
+        config = configure(
+            corpus,
+            window=options.window,
+            config=options.config,
+            pretrained=options.pretrained,
+            local=local,
+            dropout=options.dropout,
+        )
+    if resume:
+        go_on(output, options, loader, None if config is None else fields_of(config), state)
+    steps = options.steps or math.ceil((options.epochs or 1) * plan.windows / options.batch)
+    length = options.schedule_steps or (steps if state is None else state["schedule_steps"])
+    schedule = WarmupCosine.of(options.lr, options.warmup, length, options.floor)
+    if checkpoint is None:
+        model = make_model(config, seed=options.seed, pretrained=options.pretrained, local=local)
+    else:
+        model = checkpoint.model()
+    model.to(ranks.device)
+    if options.compile:
+        model.compile()
+    inner: Any = model
+    if ranks.world_size > 1:
+        inner = DistributedDataParallel(model, device_ids=[ranks.device] if ranks.device.type == "cuda" else None)
+    step = TrainStep(
+        inner,
+        adamw(model, weight_decay=options.weight_decay),
+        ranks,
+        precision=options.precision,
+        max_norm=options.clip,
+    )
+    if checkpoint is not None:
+        step.load_state_dict(checkpoint.optimizer())
+    masked = options.boundary_loss != "keep" or options.order == "documents" or corpus.has_loss_mask
+    return Prepared(loader=loader, steps=steps, schedule=schedule, model=model, step=step, masked=masked)
+
+
+def _plan(options: RunOptions, corpus: Corpus) -> Plan:
+    return Plan(
+        order=options.order,
+        token_count=len(corpus),
+        window=options.window,
+        batch_size=options.batch,
+        seed=options.seed,
+        documents=len(corpus.documents) if options.order == "documents" else None,
+        corpus=str(corpus.fingerprint),
+    )
+
+
+def _loader(options: RunOptions, corpus: Corpus, plan: Plan, ranks: Ranks) -> Loader:
+    parts = ranks.world_size * options.accumulate
+    if options.batch % parts:
+        raise TrainingError(
+            f"batch: wanted a multiple of {parts}, the {ranks.world_size} processes x {options.accumulate} parts of accumulate, "
+            f"found {options.batch}: take {max(1, round(options.batch / parts)) * parts}"
+        )
+    return Loader(
+        corpus,
+        plan,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        dtype=corpus.dtype,
+        document_ids=options.documents_apart,
+        position_ids=options.documents_apart,
+        boundary_loss=options.boundary_loss,
+    )

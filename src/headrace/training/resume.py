@@ -1,0 +1,96 @@
+"""The folder of a run: whether a new one may begin in it, and whether what is there may go on."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import PlanError, Problem, TrainingError
+from headrace.loading import Loader
+from headrace.training.options import RUN_NAME, RunOptions, read_options, settled
+
+__all__ = ["check_folder", "go_on"]
+
+COMPARED_BY_CONTENT = {"corpus", "config", "expect"}
+MAY_CHANGE = {
+    *(
+        "epochs",
+        "steps",
+        "schedule_steps",
+        "accumulate",
+        "evaluate",
+        "evaluate_every",
+        "stride",
+        "checkpoint_every",
+        "keep",
+    ),
+    *("verify", "compile", "device", "stop_on_skips", "allow_download"),
+}
+"""What does not decide the steps that were taken. More steps are taken at the floor of the schedule."""
+
+
+def check_folder(output: Path, *, resume: bool) -> None:
+    """Refuse to begin a run where something is, and to resume one where none is.
+
+    Raises:
+        TrainingError: so it is.
+    """
+    there = output.exists() and (not output.is_dir() or any(output.iterdir()))
+    if resume and not (output / RUN_NAME).exists():
+        raise TrainingError(f"{output}: no run to resume: there is no {RUN_NAME}; leave --resume out to begin one")
+    if there and not resume:
+        what = "holds a run: give --resume to go on with it" if (output / RUN_NAME).exists() else "is not empty"
+        raise TrainingError(f"{output}: {what}, or choose another folder")
+
+
+def go_on(
+    output: Path,
+    options: RunOptions,
+    loader: Loader,
+    model: Mapping[str, Any] | None,
+    state: Mapping[str, Any] | None,
+) -> None:
+    """Compare a run with the one in its folder, and put the loader where that was.
+
+    Args:
+        output: folder of the run.
+        options: of now.
+        loader: likewise.
+        model: fields of its configuration; None where it is of trained weights, of which the options say which.
+        state: of the checkpoint; None where none was written yet.
+
+    Raises:
+        TrainingError: naming every field that differs.
+    """
+    then = asdict(read_options(output / RUN_NAME))
+    now = asdict(settled(options))
+    problems = [
+        _differs(name, then[name], now[name])
+        for name in then.keys() - COMPARED_BY_CONTENT - MAY_CHANGE
+        if then[name] != now[name]
+    ]
+    if state is not None:
+        try:
+            loader.load_state_dict(state["loader"])
+        except PlanError as error:
+            told = {problem.place for problem in problems} | {"stride"}  # that of the plan follows from the window
+            problems += [problem for problem in error.problems if problem.place not in told]
+            if not error.problems:
+                problems.append(Problem("loader", str(error)))
+        saved = state["model"]
+        if model is not None:
+            problems += [
+                _differs(f"model.{name}", saved.get(name), model.get(name))
+                for name in sorted({*saved, *model})
+                if saved.get(name) != model.get(name)
+            ]
+    if problems:
+        raise TrainingError(
+            f"{output} holds another run: {', '.join(problem.place for problem in problems)} "
+            f"differ{'s' * (len(problems) == 1)}. Resume with what it was begun with, or begin another run in another folder",
+            problems=problems,
+        )
+
+
+def _differs(name: str, then: object, now: object) -> Problem:
+    return Problem(name, f"the run has {'none' if then is None else then}, found {'none' if now is None else now}")

@@ -1,0 +1,230 @@
+"""The training loop: batches in, steps, evaluations and checkpoints out."""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from headrace import __version__
+from headrace.adapters.torch import PinnedBatches
+from headrace.errors import TrainingError
+from headrace.events import Notice
+from headrace.reading import Corpus
+from headrace.training.checkpoint import Checkpoint, save
+from headrace.training.evaluate import Perplexity, perplexity
+from headrace.training.log import RunLog, SkipAlarm, StepRecord
+from headrace.training.loss import IGNORED
+from headrace.training.model import fields_of, seed_torch
+from headrace.training.options import RunOptions
+from headrace.training.prepare import Prepared
+from headrace.training.ranks import Ranks
+from headrace.training.report import CheckpointSaved, EpochEnded, Evaluated, RunReport, RunStarted, Watcher
+from headrace.training.signals import Stop
+
+__all__ = ["Run"]
+
+STEPS = 1
+"""What is seeded: the steps; see `model.WEIGHTS`."""
+
+
+@dataclass(slots=True)
+class EpochLosses:
+    """Of the steps of an epoch that were taken and not skipped."""
+
+    total: float = 0.0
+    steps: int = 0
+
+
+class Run:
+    """A run under way, all of it made; `loop.train` makes it."""
+
+    def __init__(
+        self,
+        *,
+        options: RunOptions,
+        output: Path,
+        made: Prepared,
+        ranks: Ranks,
+        held_out: Corpus | None,
+        watch: Watcher,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self._options = options
+        self._output = output
+        self._made = made
+        self._ranks = ranks
+        self._held_out = held_out
+        self._watch = watch
+        self._log: RunLog | None = None
+        self._epoch = EpochLosses() if checkpoint is None else EpochLosses(**checkpoint.state["epoch"])
+        self._alarm = SkipAlarm()
+        self._alarmed = False
+        self._last: StepRecord | None = None
+        self._perplexity: float | None = None
+        self._tokens = self._skipped = 0
+        self._waited = 0.0
+        self._saved = "" if checkpoint is None else str(checkpoint.path)
+
+    def go(self, stop: Stop) -> RunReport:
+        """Take the steps that are left, or those until it is to stop."""
+        made, loader = self._made, self._made.loader
+        first, began = loader.step, time.perf_counter()
+        with ExitStack() as stack:
+            if self._ranks.rank == 0:
+                self._log = stack.enter_context(RunLog(self._output, first))
+            self._start(first)
+            batches = iter(PinnedBatches(loader, self._ranks.device, of=self._options.accumulate, ignore_index=IGNORED))
+            stopping = False
+            while loader.step < made.steps and not stopping:
+                self._take(batches)
+                stopping = self._ranks.any(stop.received is not None)
+                self._after(loader.step, last=stopping or loader.step == made.steps)
+        return RunReport(
+            output=str(self._output),
+            step=loader.step,
+            loss=None if self._last is None else self._last.loss,
+            perplexity=self._perplexity,
+            tokens=self._tokens,
+            skipped=self._skipped,
+            seconds=time.perf_counter() - began,
+            data_wait_s=self._waited,
+            checkpoint=self._saved,
+            rank=self._ranks.rank,
+        )
+
+    def _start(self, step: int) -> None:
+        made, plan = self._made, self._made.loader.plan
+        if self._log is not None and step:
+            self._log.event("resumed", step)
+        self._watch(
+            RunStarted(
+                output=str(self._output),
+                step=step,
+                steps=made.steps,
+                schedule_steps=made.schedule.steps,
+                parameters=sum(weight.numel() for weight in made.model.parameters()),
+                device=str(self._ranks.device),
+                processes=self._ranks.world_size,
+                step_tokens=self._options.batch * plan.window,
+                epoch_steps=None if plan.order == "random" else plan.windows / self._options.batch,
+            )
+        )
+
+    def _take(self, batches: Iterator[dict[str, Tensor]]) -> None:
+        """Take one step."""
+        options, made = self._options, self._made
+        step = made.loader.step
+        asked = time.perf_counter()
+        parts = list(islice(batches, options.accumulate))
+        targets = self._targets(parts)
+        waited = time.perf_counter() - asked
+        # All that dropout draws is a function of seed, step and rank: nothing is remembered, as for batches.
+        seed_torch(options.seed, STEPS, step, self._ranks.rank)
+        lr = made.schedule.lr(step)
+        outcome = made.step(parts, lr, targets)
+        tokens = options.batch * options.window
+        record = StepRecord(step=step, lr=lr, **asdict(outcome), tokens=tokens, data_wait_s=waited)
+        self._last = record
+        self._tokens += tokens
+        self._waited += waited
+        if outcome.skipped:
+            self._skipped += 1
+        else:
+            self._epoch.total += outcome.loss
+            self._epoch.steps += 1
+        if self._log is not None:
+            self._log.write(record)
+        self._watch(record)
+
+    def _targets(self, parts: Sequence[dict[str, Tensor]]) -> int:
+        """Count the targets of the whole step that count."""
+        if not self._made.masked:
+            return self._options.batch * self._options.window
+        counts = torch.stack([(part["targets"] != IGNORED).sum() for part in parts])
+        return int(self._ranks.total(counts.sum()))
+
+    def _after(self, step: int, *, last: bool) -> None:
+        """Do what is due once `step` steps were taken."""
+        options, plan = self._options, self._made.loader.plan
+        self._look_at_skips(step)
+        epoch = 0
+        if plan.order != "random":
+            before, epoch = (plan.first_sample(number) // plan.windows for number in (step - 1, step))
+            if epoch > before:
+                self._end_epoch(step, epoch)
+            else:
+                epoch = 0
+        every = options.evaluate_every
+        if self._held_out is not None and (epoch or step == self._made.steps or (every and step % every == 0)):
+            self._evaluate(step, self._held_out)
+        if last or step % options.checkpoint_every == 0:
+            self._save(step)
+
+    def _look_at_skips(self, step: int) -> None:
+        too_many = self._alarm.add(self._last is not None and self._last.skipped)
+        if too_many and not self._alarmed:
+            text = f"by step {step}, more than 5 % of the last 1,000 steps have been skipped for 100 steps"
+            if self._log is not None:
+                self._log.event("skip-alarm", step)
+            self._watch(Notice(kind="warning", message=text))
+            if self._options.stop_on_skips:
+                raise TrainingError(
+                    f"{text}: the run stops. Losses or gradients are not finite; {self._output}/log.csv says which: begin again with "
+                    "a lower lr, more warmup or precision bf16"
+                )
+        self._alarmed = too_many
+
+    def _end_epoch(self, step: int, epoch: int) -> None:
+        losses, self._epoch = self._epoch, EpochLosses()
+        mean = losses.total / losses.steps if losses.steps else math.nan
+        value = Perplexity(mean, losses.steps).value
+        self._tell("epoch", EpochEnded(step=step, epoch=epoch, train_perplexity=value))
+
+    def _evaluate(self, step: int, held_out: Corpus) -> None:
+        # Every rank reads all of it: none has to wait for another.
+        options = self._options
+        found = perplexity(
+            self._made.model,
+            held_out,
+            options.window,
+            batch=options.batch // self._ranks.world_size // options.accumulate,
+            stride=options.stride,
+            device=self._ranks.device,
+            precision=options.precision,
+            documents_apart=options.documents_apart,
+            boundary_loss=options.boundary_loss,
+        )
+        self._perplexity = found.value
+        self._tell(
+            "evaluated",
+            Evaluated(step=step, perplexity=found.value, mean_loss=found.mean_loss, targets=found.targets),
+        )
+
+    def _save(self, step: int) -> None:
+        if self._log is None:
+            return
+        began = time.perf_counter()
+        self._log.sync()
+        made = self._made
+        state = {
+            "loader": made.loader.state_dict(),
+            "model": fields_of(made.model.config),
+            "schedule_steps": made.schedule.steps,
+            "epoch": asdict(self._epoch),
+            "headrace": __version__,
+            "torch": torch.__version__,
+        }
+        path = save(self._output, step, made.model, made.step.state_dict(), state, keep=self._options.keep)
+        self._saved = str(path)
+        self._watch(CheckpointSaved(step=step, path=str(path), seconds=time.perf_counter() - began))
+
+    def _tell(self, kind: str, event: EpochEnded | Evaluated) -> None:
+        if self._log is not None:
+            self._log.event(kind, **asdict(event))
+        self._watch(event)

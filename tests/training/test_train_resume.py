@@ -1,0 +1,235 @@
+"""Runs that were killed, interrupted, or begun with other options: what goes on, and what is refused."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from headrace.errors import TrainingError
+from headrace.testing.corpora import random_documents, small_corpus
+from headrace.training.log import StepRecord, read_log
+from headrace.training.loop import train
+from headrace.training.model import configure, make_model, save_weights
+from headrace.training.options import read_options, write_options
+from headrace.training.report import RunStarted
+
+torch.set_num_threads(1)
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+import headrace.training.checkpoint as checkpoint
+from headrace.training.loop import train
+from headrace.training.options import read_options
+
+folder, run, resume, what, number = sys.argv[1:]
+left = int(number)
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def look(event):
+    if type(event).__name__ == what and event.step == left:
+        die()
+
+def counted(call):
+    def hooked(path):
+        global left
+        left -= 1
+        if left < 0:
+            die()
+        return call(path)
+    return hooked
+
+if what == "save":
+    checkpoint.fsync_file, checkpoint.fsync_folder = counted(checkpoint.fsync_file), counted(checkpoint.fsync_folder)
+train(read_options(Path(folder) / "run.toml"), run, resume=resume == "True", on_event=look)
+"""
+
+
+@pytest.fixture
+def killed(tmp_path):
+    """Run options in a process of its own, which kills itself at an event of some step, or at some fsync of a checkpoint."""
+    folder = tmp_path / "options"
+    folder.mkdir()
+
+    def call(options, run, what, number, *, resume) -> None:
+        write_options(options, folder)
+        (folder / "config.json").write_text(options.config_file.read_text())
+        words = [str(word) for word in (folder, run, resume, what, number)]
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", PROGRAM, *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("StepRecord", 17), ("StepRecord", 26)),
+        pytest.param(("StepRecord", 3), ("CheckpointSaved", 10), marks=pytest.mark.extended),
+        pytest.param(("save", 3), ("save", 9), marks=pytest.mark.extended),
+        pytest.param(("save", 12), ("StepRecord", 39), marks=pytest.mark.extended),
+        pytest.param(("RunStarted", 0), ("EpochEnded", 49), marks=pytest.mark.extended),
+    ],
+)
+def test_a_run_that_was_killed_twice_is_the_run(make_options, tmp_path, rows, killed, first, second):
+    """Losses, norms and all else of every step are those of a straight run, to the bit; with dropout and a scaler."""
+    options = make_options(steps=52, accumulate=2, precision="bf16")
+    straight, run = tmp_path / "straight", tmp_path / "run"
+    train(options, straight)
+    killed(options, run, *first, resume=False)
+    killed(options, run, *second, resume=True)
+    began: list[int] = []
+
+    def note(event: object) -> None:
+        if isinstance(event, RunStarted):
+            began.append(event.step)
+
+    train(options, run, resume=True, on_event=note)
+    assert began[0] % 10 == 0
+    assert rows(run) == rows(straight)
+    weights = [(folder / "checkpoints/step-00000052/model.safetensors").read_bytes() for folder in (run, straight)]
+    assert weights[0] == weights[1]
+    perplexities = [
+        [line["train_perplexity"] for line in read_log(folder) if line["event"] == "epoch"]
+        for folder in (run, straight)
+    ]
+    assert perplexities[0] == perplexities[1] != []
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_in_parts_in_one_process(make_options, tmp_path, rows, precision):
+    """Stopped by an error at any step and resumed, a run is the straight one; the scaler's scale goes on, too."""
+    options = make_options(precision=precision, steps=30)
+    train(options, tmp_path / "straight")
+
+    class Stopped(Exception):  # noqa: N818  # not one of ours
+        pass
+
+    for at in (14, 21):
+
+        def stop(event: object, at: int = at) -> None:
+            if isinstance(event, StepRecord) and event.step == at:
+                raise Stopped
+
+        with pytest.raises(Stopped):
+            train(options, tmp_path / "run", resume=at != 14, on_event=stop)
+    train(options, tmp_path / "run", resume=True)
+    assert rows(tmp_path / "run") == rows(tmp_path / "straight")
+
+
+def test_what_differs_is_named(make_options, tmp_path):
+    """Another corpus, window, order, seed, model, precision: all are refused at once, by name, and nothing is touched."""
+    run = tmp_path / "run"
+    train(make_options(steps=12), run)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    other = small_corpus(tmp_path / "other", random_documents(7, [90]))
+    asked = make_options(
+        corpus=str(other), window=15, seed=1, order="documents", config="tiny", precision="bf16", lr=0.1, steps=12
+    )
+    with pytest.raises(TrainingError, match="holds another run") as caught:
+        train(asked, run, resume=True)
+    reasons = {problem.place: problem.reason for problem in caught.value.problems}
+    assert {"corpus", "window", "seed", "order", "precision", "lr", "model.n_embd", "token_count"} <= reasons.keys()
+    assert reasons["window"] == "the run has 16, found 15"
+    assert reasons["model.n_embd"] == "the run has 32, found 128"
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_another_tokenizer_is_named(make_options, tmp_path):
+    """A corpus with the same tokens of another tokenizer is another one."""
+    from headrace.manifest import TokenizerRef
+
+    documents = random_documents(7, [90])
+    one, other = (
+        small_corpus(
+            tmp_path / name, documents, tokenizer=TokenizerRef(kind="bytes", name="t", sha256=name * 64, vocab_size=257)
+        )
+        for name in "ab"
+    )
+    train(make_options(corpus=str(one), steps=2, verify="off"), tmp_path / "run")
+    with pytest.raises(TrainingError) as caught:
+        train(make_options(corpus=str(other), steps=2, verify="off"), tmp_path / "run", resume=True)
+    assert {"tokenizer", "corpus"} <= {problem.place for problem in caught.value.problems}
+
+
+def test_a_corpus_may_be_elsewhere(make_options, tmp_path, rows, corpus_folder):
+    """It is known by its content: a copy of it goes on."""
+    import shutil
+
+    train(make_options(steps=12), tmp_path / "straight")
+    train(make_options(steps=12, checkpoint_every=5), tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/checkpoints/step-00000012")
+    shutil.copytree(corpus_folder, tmp_path / "moved")
+    train(make_options(corpus=str(tmp_path / "moved"), steps=12), tmp_path / "run", resume=True)
+    assert rows(tmp_path / "run") == rows(tmp_path / "straight")
+
+
+def test_more_steps_are_taken_at_the_floor(make_options, tmp_path, rows, caplog):
+    """A finished run goes on with more steps; the schedule stays, one warning says so, and the run file does it again."""
+    options = make_options(steps=10, dropout=0.0)
+    train(options, tmp_path / "run")
+    report = train(replace(options, steps=14), tmp_path / "run", resume=True)
+    assert report.step == 14
+    assert [float(row["lr"]) for row in rows(tmp_path / "run")[10:]] == pytest.approx([0.001] * 4)
+    assert sum("past the schedule's 10" in message for message in caplog.messages) == 1
+    again = read_options(tmp_path / "run/run.toml")
+    assert (again.steps, again.schedule_steps) == (14, 10)
+    train(again, tmp_path / "again")
+    assert rows(tmp_path / "again") == rows(tmp_path / "run")
+    nothing = train(again, tmp_path / "run", resume=True)
+    assert (nothing.step, nothing.loss) == (14, None)
+    assert nothing.checkpoint.endswith("step-00000014")
+
+
+def test_trained_weights_are_not_needed_twice(make_options, tmp_path, rows, corpus, config_file):
+    """A run of pretrained weights goes on from its checkpoint, when those are no longer there."""
+    config = configure(corpus, window=16, config=str(config_file))
+    for folder in ("kept", "lost"):
+        save_weights(make_model(config, seed=5), tmp_path / folder)
+    options = make_options(config=None, pretrained=str(tmp_path / "kept"), steps=12)
+    train(options, tmp_path / "straight")
+    train(replace(options, pretrained=str(tmp_path / "lost"), checkpoint_every=5), tmp_path / "run")
+    import shutil
+
+    shutil.rmtree(tmp_path / "run/checkpoints/step-00000012")
+    (tmp_path / "lost/model.safetensors").unlink()
+    train(read_options(tmp_path / "run/run.toml"), tmp_path / "run", resume=True)
+    assert rows(tmp_path / "run") == rows(tmp_path / "straight")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_wait_for_a_checkpoint(make_options, tmp_path, rows, number):
+    """On Ctrl-C and SIGTERM the step is ended and kept; then the signal does what it always does, and the run can go on."""
+    options = make_options(steps=12)
+    train(options, tmp_path / "straight")
+
+    def interrupt(event: object) -> None:
+        if isinstance(event, StepRecord) and event.step == 4:
+            os.kill(os.getpid(), number)
+
+    class Ended(BaseException):
+        pass
+
+    def end(*_: object) -> None:
+        raise Ended
+
+    before = signal.signal(number, end)
+    try:
+        with pytest.raises(Ended):
+            train(options, tmp_path / "run", on_event=interrupt)
+        assert signal.getsignal(number) is end
+    finally:
+        signal.signal(number, before)
+    assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step-00000005"]
+    train(options, tmp_path / "run", resume=True)
+    assert rows(tmp_path / "run") == rows(tmp_path / "straight")

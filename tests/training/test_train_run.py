@@ -1,0 +1,198 @@
+"""A run from its options to its last checkpoint."""
+
+import math
+import shutil
+
+import pytest
+import torch
+
+import headrace
+from headrace.errors import CorruptShardError, ManifestError, TrainingError
+from headrace.events import Notice
+from headrace.testing.corpora import random_documents, small_corpus
+from headrace.training.checkpoint import newest
+from headrace.training.evaluate import perplexity
+from headrace.training.log import COLUMNS, StepRecord, read_log
+from headrace.training.loop import train
+from headrace.training.options import read_options
+from headrace.training.report import CheckpointSaved, EpochEnded, Evaluated, RunReport, RunStarted
+from headrace.training.schedule import WarmupCosine
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def held_out(tmp_path_factory):
+    """Another corpus of the same tokenizer."""
+    return small_corpus(tmp_path_factory.mktemp("held-out") / "corpus", random_documents(6, [40]))
+
+
+def test_what_a_run_leaves(make_options, tmp_path, rows):
+    """Before the first step all that decides the run is written; then a row a step, and the last checkpoints."""
+    run = tmp_path / "run"
+    there = []
+
+    def look(event: object) -> None:
+        if isinstance(event, RunStarted):
+            there.extend(sorted(path.name for path in run.iterdir() if path.stat().st_size))
+
+    report = train(make_options(keep=2), run, on_event=look)
+    assert there[:1] + there[-2:] == ["config.json", "run.toml", "schedule.svg"]
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000030", "step-00000040"]
+    found = rows(run)
+    assert [int(row["step"]) for row in found] == list(range(40))
+    assert (run / "log.csv").read_text().splitlines()[0] == ",".join(COLUMNS)
+    schedule = WarmupCosine(0.01, 4, 40)
+    assert [float(row["lr"]) for row in found] == [schedule.lr(step) for step in range(40)]
+    assert {row["tokens"] for row in found} == {"128"}
+    assert report.loss == float(found[-1]["loss"]) < float(found[0]["loss"])
+    assert (report.step, report.tokens, report.skipped) == (40, 40 * 128, 0)
+    assert 0 < report.data_wait_s < report.seconds
+
+
+def test_a_run_file_does_it_again(make_options, tmp_path, rows, corpus):
+    """`run.toml` names the corpus by its fingerprint, too, and another run of it is the same to the bit."""
+    train(make_options(steps=12), tmp_path / "one")
+    options = read_options(tmp_path / "one/run.toml")
+    assert options.expect == str(corpus.fingerprint)
+    train(options, tmp_path / "other")
+    assert rows(tmp_path / "one") == rows(tmp_path / "other")
+    assert len(rows(tmp_path / "one")) == 12
+
+
+def test_the_seed_decides_dropout_too(make_options, tmp_path, rows):
+    """With all else equal, dropout changes the losses."""
+    for name, dropout in (("with", 0.1), ("without", 0.0)):
+        train(make_options(steps=3, dropout=dropout), tmp_path / name)
+    assert rows(tmp_path / "with") != rows(tmp_path / "without")
+
+
+def test_nothing_is_written_for_a_corpus_that_is_damaged(make_options, tmp_path, corpus_folder):
+    """One flipped byte stops the run before it begins, with shard and tokens; so does another corpus than expected."""
+    copied = tmp_path / "corpus"
+    shutil.copytree(corpus_folder, copied)
+    shard = copied / "000002-0000-0000.h5"
+    data = bytearray(shard.read_bytes())
+    with headrace.open(corpus_folder) as corpus:
+        place = data.index(corpus.get_slice(len(corpus) - 400, len(corpus) - 380).tobytes())
+    data[place] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorruptShardError, match=r"000002-0000-0000.*tokens"):
+        train(make_options(corpus=str(copied)), tmp_path / "run")
+    with pytest.raises(ManifestError, match="0123456789"):
+        train(make_options(expect="0123456789"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_perplexities(make_options, tmp_path, held_out):
+    """They are taken at the ends of epochs, every so often and at the end, and are those of the checkpoint's model."""
+    options = make_options(steps=60, evaluate=str(held_out), evaluate_every=25, checkpoint_every=20, dropout=0.0)
+    events: list[object] = []
+    report = train(options, tmp_path / "run", on_event=events.append)
+    epochs = [event for event in events if isinstance(event, EpochEnded)]
+    losses = [event.loss for event in events if isinstance(event, StepRecord)]
+    assert [(event.step, event.epoch) for event in epochs] == [(49, 1)]
+    assert epochs[0].train_perplexity == pytest.approx(math.exp(sum(losses[:49]) / 49))
+    assert [event.step for event in events if isinstance(event, Evaluated)] == [25, 49, 50, 60]
+    lines = [line for line in read_log(tmp_path / "run") if line["event"] == "evaluated"]
+    assert [line["perplexity"] for line in lines] == [e.perplexity for e in events if isinstance(e, Evaluated)]
+    checkpoint = newest(tmp_path / "run")
+    assert checkpoint is not None
+    with headrace.open(held_out) as corpus:
+        found = perplexity(checkpoint.model(), corpus, 16, batch=8)
+        assert found.targets == len(corpus) - 1
+    assert found.value == report.perplexity
+
+
+def test_held_out_text_that_is_trained_on_is_refused(make_options, corpus_folder, tmp_path):
+    """The training corpus is no held-out one."""
+    with pytest.raises(TrainingError, match="the same corpus"):
+        train(make_options(evaluate=str(corpus_folder)), tmp_path / "run")
+
+
+def test_parts_train_alike(make_options, tmp_path, rows):
+    """Accumulating gradients over parts changes the losses by rounding alone, with masks and documents kept apart."""
+    fields = {"dropout": 0.0, "boundary_loss": "after", "documents_apart": True, "steps": 12}
+    for name, parts in (("one", 1), ("four", 4)):
+        train(make_options(accumulate=parts, **fields), tmp_path / name)
+    one, four = ([float(row["loss"]) for row in rows(tmp_path / name)] for name in ("one", "four"))
+    assert one == pytest.approx(four, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps"), [({"order": "documents"}, 26), ({"order": "random", "steps": 3}, 3), ({"epochs": 0.5}, 25)]
+)
+def test_orders_and_epochs(make_options, tmp_path, rows, fields, steps):
+    """A run is as many steps as its epochs need, of windows or of documents: the last one is taken whole."""
+    train(make_options(**{"steps": None} | fields), tmp_path / "run")
+    assert len(rows(tmp_path / "run")) == steps
+
+
+def test_a_folder_that_holds_something_is_left_alone(make_options, tmp_path):
+    """Neither another run nor other files are written over; nothing is resumed where nothing is."""
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(TrainingError, match="is not empty, or choose another folder"):
+        train(make_options(), tmp_path)
+    with pytest.raises(TrainingError, match=r"no run to resume: there is no run.toml"):
+        train(make_options(), tmp_path, resume=True)
+    train(make_options(steps=1), tmp_path / "run")
+    with pytest.raises(TrainingError, match="holds a run: give --resume"):
+        train(make_options(steps=1), tmp_path / "run")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_parts_that_do_not_divide_the_batch(make_options, tmp_path):
+    """The message has the numbers, and a batch that would do."""
+    with pytest.raises(TrainingError, match="multiple of 3, the 1 processes x 3 parts of accumulate, found 8: take 9"):
+        train(make_options(accumulate=3), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_run_that_only_skips(make_options, tmp_path, rows, stops):
+    """Once 5 % of a thousand steps were skipped for a hundred, it is said once, and the run stops if asked."""
+    notices: list[str] = []
+
+    def note(event: object) -> None:
+        if isinstance(event, Notice) and event.kind == "warning":
+            notices.append(event.message)
+
+    options = make_options(steps=160, lr=1e30, warmup=0, stop_on_skips=stops, checkpoint_every=1000)
+    if stops:
+        with pytest.raises(TrainingError, match="the run stops"):
+            train(options, tmp_path / "run", on_event=note)
+    else:
+        train(options, tmp_path / "run", on_event=note)
+    taken = [row["skip_reason"] for row in rows(tmp_path / "run")]
+    first = taken.index("loss")
+    assert len(taken) == (first + 150 if stops else 160)
+    assert len(notices) == 1
+    assert [line["step"] for line in read_log(tmp_path / "run") if line["event"] == "skip-alarm"] == [first + 150]
+
+
+@pytest.mark.extended
+@pytest.mark.filterwarnings("ignore:.*is deprecated. Please switch to:DeprecationWarning")  # torch's own use of it
+def test_compiled(make_options, tmp_path, rows):
+    """A compiled model trains alike, and its checkpoints are those of the model."""
+    for name, compiled in (("plain", False), ("compiled", True)):
+        train(make_options(steps=3, dropout=0.0, compile=compiled), tmp_path / name)
+    plain, compiled = ([float(row["loss"]) for row in rows(tmp_path / name)] for name in ("plain", "compiled"))
+    assert compiled == pytest.approx(plain, rel=1e-4)
+    saved = [newest(tmp_path / name) for name in ("plain", "compiled")]
+    one, other = (checkpoint.model().state_dict() for checkpoint in saved if checkpoint is not None)
+    assert one.keys() == other.keys()
+
+
+def test_events(make_options, tmp_path):
+    """A subscriber is told of the start, each step, each epoch and each checkpoint, in order."""
+    events: list[object] = []
+    train(make_options(steps=50, checkpoint_every=25), tmp_path / "run", on_event=events.append)
+    kinds = [type(event) for event in events if not isinstance(event, StepRecord | Notice)]
+    assert [kind for kind in kinds if kind.__module__.endswith("report")] == [
+        RunStarted,
+        CheckpointSaved,
+        EpochEnded,
+        CheckpointSaved,
+        RunReport,
+    ]
+    assert sum(isinstance(event, StepRecord) for event in events) == 50

@@ -150,6 +150,9 @@ def test_resume():
             wrong.load_state_dict(state)
     with pytest.raises(PlanError, match="length"):
         LanceSampler(range(10), BLOCK, seed=4).load_state_dict(state)
+    for none in (None, [], {}, {"seed": 4}, {**state, "step": 3}):
+        with pytest.raises(PlanError, match=r"wanted what state_dict\(\) of a LanceSampler returned"):
+            LanceSampler(data, BLOCK, seed=4).load_state_dict(none)
 
 
 @pytest.mark.parametrize("path", ["2.2"], indirect=True)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from headrace.errors import PlanError
-from headrace.torch import BatchStream, StepDataLoader
+from headrace.torch import BatchStream, StepDataLoader, StepSampler
 
 MARKED = {"document_ids": True, "position_ids": True, "boundary_loss": "both"}
 WORKERS = [0, *(pytest.param(workers, marks=pytest.mark.extended) for workers in (1, 8)), 2]
@@ -226,6 +226,29 @@ def test_torchdata_refuses_a_state_of_another_run(make_loader, workers):
     other.load_state_dict(state)
     with pytest.raises(PlanError, match="seed"):
         next(iter(other))
+
+
+@pytest.mark.parametrize("name", ["stream", "sampler"])
+def test_what_is_no_state_of_theirs_is_refused(make_loader, name):
+    """A loader's state, a part of a state, and one whose numbers contradict each other are told from a good one."""
+
+    def fresh():
+        loader = make_loader()
+        return iter(BatchStream(loader, of=2)) if name == "stream" else StepSampler(loader, of=2)
+
+    one = fresh()
+    for _ in zip(range(3), one, strict=False):
+        pass
+    good = one.state_dict()
+    fresh().load_state_dict(json.loads(json.dumps(good)))
+    for wrong in (None, [], {}, good["loader"], {**good, "more": 1}, {k: v for k, v in good.items() if k != "batch"}):
+        with pytest.raises(PlanError, match=rf"wanted what state_dict\(\) of a {name} returned, .*set_step"):
+            fresh().load_state_dict(wrong)
+    for change in ({"batch": 1}, {"batch": 7}, {"micro": 1 - good["micro"]}):
+        with pytest.raises(PlanError, match="it is damaged"):
+            fresh().load_state_dict({**good, **change})
+    with pytest.raises(PlanError, match="batch must be"):
+        fresh().load_state_dict({**good, "batch": "3"})
 
 
 def test_prefetch_changes_nothing(make_loader):

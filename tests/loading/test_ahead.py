@@ -50,9 +50,9 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(rows, "BLOCK_STEPS", BLOCK)
 
 
-def plan(order="random", steps_of=4, **options) -> Plan:
+def plan(order="random", batch_size=4, **options) -> Plan:
     """A plan over LINE."""
-    return Plan(order=order, token_count=LINE.size, window=20, batch_size=steps_of, seed=1, **options)
+    return Plan(order=order, token_count=LINE.size, window=20, batch_size=batch_size, seed=1, **options)
 
 
 @given(order=st.sampled_from(["random", "blocks", "sequential"]), first=st.integers(0, 30), of=st.sampled_from([1, 2]))
@@ -82,6 +82,20 @@ def test_every_row_is_asked_for_once_before_it_is_read(order, first, of):
         for part in made.starts(step).reshape(of, -1)
     ]
     assert asked == (wanted + beyond)[1 : len(asked) + 1]
+
+
+@pytest.mark.parametrize("later", [3, 5])
+def test_where_the_parts_of_a_step_change_with_its_size(later):
+    """What comes behind the change cannot be cut as what is before it: it is not asked for ahead, and is no error."""
+    corpus = Recorder()
+    made = plan(batch_size=[(0, 4), (3, later), (8, 4)])
+    served = Loader(corpus, made)
+    for step in range(20):
+        of = 2 if made.batch_size_at(step) == 4 else 1
+        for micro in range(of):
+            served.batch(step, micro=micro, of=of)
+    reads = [starts for kind, starts in corpus.log if kind == "read"]
+    assert sum(reads, ()) == tuple(np.concatenate([made.starts(step) for step in range(20)]).tolist())
 
 
 def test_after_a_jump_it_begins_anew(monkeypatch):

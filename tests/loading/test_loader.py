@@ -1,5 +1,6 @@
 """The loader: batches as a pure function of the step, for any rank, in any order, any number of times."""
 
+import json
 import operator
 import threading
 import tracemalloc
@@ -9,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headrace
 from headrace.errors import PlanError
 from headrace.loading import Loader
 from headrace.loading.rows import BLOCK_STARTS
 from headrace.sampling import Plan
+from headrace.testing.corpora import small_corpus
 from headrace.testing.memory import MemoryCorpus
 
 LINE = np.random.default_rng(0).integers(0, 2**16, 5000, dtype=np.uint16)
@@ -219,6 +222,62 @@ def test_a_plan_for_another_corpus_is_refused():
         Loader(corpus, plan(), world_size=5)
     with pytest.raises(PlanError, match="rank must be below 4"):
         Loader(corpus, plan(), rank=4, world_size=4)
+
+
+def test_a_fingerprint_is_as_good_as_its_digits(tmp_path):
+    """A plan takes what `Corpus.fingerprint` is, and its state is that of the digits."""
+    corpus = headrace.open(small_corpus(tmp_path, [[range(1, 90)]]))
+    digits, value = (
+        plan(token_count=len(corpus), corpus=given) for given in (str(corpus.fingerprint), corpus.fingerprint)
+    )
+    assert digits == value
+    assert json.loads(json.dumps(Loader(corpus, value).state_dict())) == Loader(corpus, digits).state_dict()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "float32"}, "dtype: wanted int64 or the corpus' own, uint16; found 'float32'"),
+        ({"dtype": np.int32}, "dtype: wanted int64 or the corpus' own, uint16; found"),
+        ({"dtype": ">i8"}, "dtype: wanted int64"),
+        ({"dtype": "tokens"}, "dtype: wanted int64.*found 'tokens'"),
+        ({"dtype": None}, "dtype: wanted int64.*found None"),
+        ({"dtype": 5}, "dtype: wanted int64.*found 5"),
+        ({"document_ids": "no"}, "document_ids must be True or False, found 'no'"),
+        ({"position_ids": np.ones(2)}, "position_ids must be True or False"),
+        ({"prefetch": 1.5}, "prefetch must be an integer"),
+    ],
+)
+def test_options_that_there_are_not_are_refused(options, message):
+    """When the loader is made, not at its first batch, and in our own words."""
+    corpus = MemoryCorpus(LINE, lengths=[LINE.size])
+    with pytest.raises(PlanError, match=message):
+        Loader(corpus, plan(), **options)
+
+
+def test_what_is_no_corpus_or_no_plan_is_refused():
+    """Arguments in the wrong place, or of the wrong kind, are told by what they are."""
+    corpus = MemoryCorpus(LINE)
+    for wrong, message in (
+        ("corpus", "found str.*open it first: headrace.open"),
+        (LINE, "ndarray"),
+        (None, "NoneType"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            Loader(wrong, plan())
+    for wrong in (None, {"order": "blocks"}, corpus):
+        with pytest.raises(TypeError, match=f"plan: wanted a headrace.Plan, found {type(wrong).__name__}"):
+            Loader(corpus, wrong)
+
+
+@pytest.mark.parametrize("order", ["random", "blocks", "sequential"])
+def test_samples_that_are_none_are_refused(order):
+    """At least one integer, in a list."""
+    loader = Loader(MemoryCorpus(LINE), plan(order))
+    assert loader.samples([4, 0]).starts.tolist() == plan(order).starts_of([4, 0]).tolist()
+    for wrong in ([], 4, [[1, 2]], [0.5], None):
+        with pytest.raises(PlanError, match="samples: wanted"):
+            loader.samples(wrong)
 
 
 @pytest.mark.parametrize("step", [-1, 26, 27, 10**6, True, 1.0])

@@ -79,6 +79,10 @@ def test_iteration_follows_a_schedule(order):
         ({"micro": 1}, "micro must be below 1"),
         ({"micro": -1, "of": 2}, "micro must be at least 0"),
         ({"of": 1.5}, "of must be an integer"),
+        ({"of": 1.0}, "of must be an integer"),
+        ({"micro": 0.0}, "micro must be an integer"),
+        ({"micro": None}, "micro must be an integer"),
+        ({"micro": ""}, "micro must be an integer"),
     ],
 )
 def test_parts_that_a_step_does_not_have_are_refused(arguments, message):

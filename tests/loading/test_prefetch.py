@@ -182,6 +182,12 @@ def test_the_callers_buffer(order, step, inside):
     for wrong in (out[:, :-1], out.astype(np.int32), np.asfortranarray(out), out[:5]):
         with pytest.raises(ValueError, match="out: wanted int64"):
             served.batch(step, out=wrong)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="out: wanted an array that can be written to"):
+        served.batch(step, out=out)
+    for strange in (out.tolist(), memoryview(out), 0):
+        with pytest.raises(TypeError, match="out: wanted an array of numpy, found"):
+            served.batch(step, out=strange)
 
 
 def test_statistics():

@@ -260,6 +260,11 @@ def test_an_unknown_corpus_and_another_tokenizer_are_named(tmp_path):
         (lambda s: s.pop("samples"), "it lacks: samples"),
         (lambda s: s.update(epoch=3), "unknown: epoch"),
         (lambda s: s.update(version=2), "version: the state has 2, this Headrace reads 1"),
+        (lambda s: s.update(version=np.ones(2)), "version: the state has"),
+        (lambda s: s["plan"].update(window=np.ones(2)), "plan: 'window' is of the type ndarray.*damaged"),
+        (lambda s: s["plan"].update(seed=b"x"), "plan: 'seed' is of the type bytes"),
+        (lambda s: s["loader"].update(tokenizer=np.ones(2)), "loader: 'tokenizer' is of the type ndarray"),
+        (lambda s: s.update(loader={1: 2}), "loader: 1 is of the type int"),
         (lambda s: s.update(plan=[1]), "plan: wanted a mapping, found list"),
         (lambda s: s["plan"].update(window=17), "plan: its fingerprint is not that of its fields"),
         (lambda s: s.update(samples=359), "counts 359 samples in 30 steps"),
@@ -279,6 +284,7 @@ def test_what_is_no_state_is_refused(change, message):
     for wrong in (None, [], 30):
         with pytest.raises(PlanError, match="wanted what state_dict"):
             loader.load_state_dict(wrong)
-    with pytest.raises(PlanError, match="allow: speed: no such field"):
-        loader.load_state_dict(loader.state_dict(), allow={"speed"})
+    for allow, found in (({"speed"}, "speed"), (None, "None"), (5, "5"), ([["seed"]], "seed")):
+        with pytest.raises(PlanError, match=f"allow: .*{found}.*: no such field"):
+            loader.load_state_dict(loader.state_dict(), allow=allow)
     assert loader.step == 30

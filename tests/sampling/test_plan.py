@@ -229,6 +229,9 @@ def test_world_size_must_divide_the_batch(world_size):
         ({"order": "blocks", "shuffle": "local", "piece_windows": 0}, "piece_windows must be at least 1"),
         ({"phase": True}, "phase is True or False, and for order='blocks'; found True"),
         ({"order": "blocks", "phase": 3}, "phase is True or False"),
+        ({"order": "blocks", "phase": np.array([True, False])}, "phase is True or False"),
+        ({"corpus": None}, "corpus: wanted the fingerprint, as str.*found None"),
+        ({"corpus": 0.5}, "corpus: wanted the fingerprint"),
         ({"order": "blocks", "phase": True, "token_count": 15}, "reads 9 and up to 7 before them with phase=True"),
         ({"documents": 4}, "documents, their number, goes with order='documents' and with no other; found 4"),
         ({"order": "documents"}, "goes with order='documents' and with no other; found None"),
@@ -274,6 +277,31 @@ def test_steps_and_ranks_outside_are_refused(call, message):
     assert plan.starts_many(3 - 1, 1).shape == (1, 4)
     with pytest.raises(PlanError, match=message):
         call(plan)
+
+
+@pytest.mark.parametrize("numbers", [5, (0, 5), slice(0, 5), range(0, 6, 2), range(5, 5), range(-1, 5), "0-5"])
+def test_what_is_no_range_is_refused(numbers):
+    """Tokens, epochs and steps come as ranges; anything else is an error that says so, and no end is guessed."""
+    plan = Plan(order="blocks", token_count=81, window=8, batch_size=4)
+    for arguments in ({"tokens": numbers, "epochs": range(1)}, {"epochs": numbers}, {"steps": numbers}):
+        with pytest.raises(PlanError, match="wanted a range without gaps within"):
+            plan.steps_of(**{"tokens": range(5), **arguments})
+    if numbers != 5:
+        with pytest.raises(PlanError, match="steps"):
+            plan.skip(numbers)
+
+
+@pytest.mark.parametrize("order", ["random", "blocks", "sequential"])
+def test_samples_are_integers(order):
+    """No sample number is rounded, a list of none has no starts, and a list is as good as an array."""
+    plan = Plan(order=order, token_count=81, window=8, batch_size=4)
+    assert plan.starts_of([]).shape == plan.starts_of(np.array([], np.int64)).shape == (0,)
+    np.testing.assert_array_equal(plan.starts_of([3, 1]), plan.starts_of(np.array([3, 1], np.uint8)))
+    for wrong in ([0.5], np.array([1.0]), ["1"], [None], [True]):
+        with pytest.raises(PlanError, match="samples: wanted an array of integers, found"):
+            plan.starts_of(wrong)
+        with pytest.raises(PlanError, match="samples: wanted an array of integers, found"):
+            plan.loss_mask_of(wrong)
 
 
 def test_the_last_sample_is_below_two_to_the_63():

@@ -19,16 +19,18 @@ from headrace.loading.rows import Rows, locate_rows, locate_samples
 from headrace.loading.source import (
     WindowSource,
     boundary_of,
+    checked_dtype,
     corpus_identity,
     ends_of,
     require_documents,
+    require_kinds,
     require_same_corpus,
     verify_store,
 )
 from headrace.loading.state import plan_of_state, state_of
 from headrace.loading.stats import LoaderStats, Tally
 from headrace.sampling import Places, Plan
-from headrace.sampling.checks import POSITION_LIMIT, checked_int
+from headrace.sampling.checks import POSITION_LIMIT, checked_int, checked_run
 from headrace.verdicts import Verify
 
 __all__ = ["Loader"]
@@ -67,10 +69,11 @@ class Loader:
             one takes long beside a step: from a cold disk, of compressed shards, with `document_ids`.
 
     Raises:
-        PlanError: the plan is for another corpus, or the rank and world size do not fit it.
+        PlanError: the plan is for another corpus, the rank and world size do not fit it, or an option is none that there is.
         NoDocumentsError: documents are asked for, and the corpus does not know them.
         CorruptShardError: `full` found damage; it names shard, chunk, tokens, documents and lines.
-        ValueError, TypeError: `verify` is none of the three, or `full` and the corpus has no `verify()`.
+        ValueError: `verify` is none of the three.
+        TypeError: `full`, and the corpus has no `verify()`; or it is no corpus, or the plan no plan.
     """
 
     def __init__(
@@ -88,13 +91,14 @@ class Loader:
         pad_id: int | None = None,
         prefetch: int = 0,
     ) -> None:
-        self._options = MarkOptions(bool(document_ids), bool(position_ids), boundary_loss)
+        self._options = MarkOptions(document_ids, position_ids, boundary_loss)
+        require_kinds(corpus, plan)
         require_same_corpus(plan, corpus)
         if plan.order == "documents" or self._options.any:
             require_documents(corpus, plan)
         self.rank = rank
         self.world_size = world_size
-        self.dtype = np.dtype(dtype)
+        self.dtype = checked_dtype(dtype, corpus)
         self.corpus = corpus
         if pad_id is not None:
             pad_id = checked_int("pad_id", pad_id, least=0, below=min(1 << 8 * self.dtype.itemsize, POSITION_LIMIT))
@@ -219,7 +223,8 @@ class Loader:
 
         Raises:
             PlanError: the plan has no such step, or the step no such part.
-            ValueError: `out` is of another shape, dtype or order.
+            ValueError: `out` is of another shape, dtype or order, or cannot be written to.
+            TypeError: `out` is no array of numpy. That of a tensor in memory is `tensor.numpy()`.
         """
         asked = time.perf_counter()
         batch = self._made(step, micro, of, out)
@@ -232,7 +237,8 @@ class Loader:
         if rows is None or of != rows.of or not rows.first <= step < rows.stop:
             ahead = self._next
             self._rows = rows = ahead if ahead is not None and ahead.holds(step, of) else self._located(step, of)
-        if micro:
+        if micro or type(micro) is not int or type(of) is not int:  # what equals 0 or 1 may be a float
+            of = checked_int("of", of, least=1)
             micro = checked_int("micro", micro, least=0, below=of)
         if out is not None:
             self._require_fit(out, rows)
@@ -253,7 +259,7 @@ class Loader:
             numbers: int64 `(S,)`, at least one; see `Plan.starts_of`.
 
         Raises:
-            PlanError: the plan has no such sample.
+            PlanError: the plan has no such sample, or there is none to read.
         """
         rows = locate_samples(self.corpus, self.plan, numbers, self._options)
         planned = None if self._steps is None else self.plan.loss_mask_of(numbers)
@@ -281,6 +287,12 @@ class Loader:
         )
 
     def _require_fit(self, out: NDArray[Any], rows: Rows) -> None:
+        if not isinstance(out, np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance]  # buffers come from anywhere
+            raise TypeError(
+                f"out: wanted an array of numpy, found {type(out).__name__}; that of a tensor in memory is tensor.numpy()"
+            )
+        if not out.flags.writeable:
+            raise ValueError("out: wanted an array that can be written to, found one that is read-only")
         wanted = rows.shape[0], self.plan.read_length
         if out.shape != wanted or out.dtype != self.dtype or not out.flags.c_contiguous:
             raise ValueError(
@@ -291,8 +303,7 @@ class Loader:
         """Find the rows that read any of some tokens. As `Plan.steps_of`, for plans of documents too."""
         if self.plan.order != "documents":
             return self.plan.steps_of(tokens, epochs, steps=steps)
-        if tokens.step != 1 or not 0 <= tokens.start < tokens.stop <= self.plan.token_count:
-            raise PlanError(f"tokens: wanted a range without gaps in [0, {self.plan.token_count}), found {tokens}")
+        tokens = checked_run("tokens", tokens, below=self.plan.token_count)
         documents = documents_reading(ends_of(self.corpus), tokens, self.plan.read_length)
         if not documents:  # all of them lie beyond what a row holds
             return Places(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -318,8 +329,11 @@ class Loader:
         )
 
     def _after(self, rows: Rows) -> Rows | None:
-        """Work out where the rows behind these lie, unless that was done; None where the plan ends."""
-        if rows.stop >= self.plan.step_limit:
+        """Work out where the rows behind these lie, unless that was done.
+
+        None where the plan ends, or has batches from there on that cannot be cut into as many parts.
+        """
+        if rows.stop >= self.plan.step_limit or self.plan.batch_size_at(rows.stop) % (self.world_size * rows.of):
             return None
         following = self._next
         if following is None or not following.holds(rows.stop, rows.of):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import PlanError
+from headrace.sampling.checks import is_bool
 
 __all__ = ["BoundaryLoss", "MarkOptions", "Marker", "Marks", "WindowMarker", "both"]
 
@@ -27,6 +28,9 @@ class MarkOptions:
     token; `both` the two."""
 
     def __post_init__(self) -> None:
+        for name, value in (("document_ids", self.document_ids), ("position_ids", self.position_ids)):
+            if not is_bool(value):
+                raise PlanError(f"{name} must be True or False, found {value!r}")
         if self.boundary_loss not in get_args(BoundaryLoss):
             raise PlanError(
                 f"boundary_loss must be one of {', '.join(get_args(BoundaryLoss))}; found {self.boundary_loss!r}"

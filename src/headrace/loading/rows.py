@@ -99,9 +99,12 @@ def locate_samples(corpus: WindowSource, plan: Plan, samples: NDArray[np.int64],
     """Work out where any samples of the plan's order lie, int64 `(S,)`, as the one step 0 of a block.
 
     Raises:
-        PlanError: the plan has no such sample.
+        PlanError: the plan has no such sample, or they are no list of at least one.
     """
-    return _rows_at(corpus, plan, plan.starts_of(samples)[np.newaxis], options, first=0, stop=1, of=1)
+    starts = plan.starts_of(samples)
+    if starts.ndim != 1 or not starts.size:
+        raise PlanError(f"samples: wanted integers of shape (S,), at least one; found shape {starts.shape}")
+    return _rows_at(corpus, plan, starts[np.newaxis], options, first=0, stop=1, of=1)
 
 
 def _rows_at(

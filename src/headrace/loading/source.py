@@ -1,9 +1,10 @@
 """What a loader needs of a corpus, and what it asks of one that can say more."""
 
-from typing import Any, Protocol, runtime_checkable
+from os import PathLike
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from headrace.errors import NoDocumentsError, PlanError
 from headrace.sampling import Plan
@@ -14,9 +15,11 @@ __all__ = [
     "WindowBlock",
     "WindowSource",
     "boundary_of",
+    "checked_dtype",
     "corpus_identity",
     "ends_of",
     "require_documents",
+    "require_kinds",
     "require_same_corpus",
     "verify_store",
 ]
@@ -68,6 +71,38 @@ class MaskSource(Protocol):
     def loss_mask_windows(self, starts: NDArray[np.int64], length: int, /) -> WindowBlock:
         """Locate the mask of windows of `length` tokens at `starts`, int64 `(S, B)`; it is gathered as uint8, 0 or 1."""
         ...
+
+
+def require_kinds(corpus: object, plan: object) -> None:
+    """Refuse what is no corpus, or no plan, by what it is.
+
+    Raises:
+        TypeError: as said.
+    """
+    lacking = [name for name in ("token_count", "fingerprint", "windows") if not hasattr(corpus, name)]
+    if lacking:
+        hint = "; open it first: headrace.open(path)" if isinstance(corpus, str | PathLike) else ""
+        raise TypeError(
+            f"corpus: wanted what headrace.open returns, found {type(corpus).__name__}, which has no {', '.join(lacking)}{hint}"
+        )
+    if not isinstance(plan, Plan):
+        raise TypeError(f"plan: wanted a headrace.Plan, found {type(plan).__name__}")
+
+
+def checked_dtype(dtype: object, corpus: WindowSource) -> np.dtype[Any]:
+    """Return a dtype in which the corpus hands out tokens.
+
+    Raises:
+        PlanError: it is none, or the corpus does not.
+    """
+    own: Any = getattr(corpus, "dtype", None)
+    try:
+        wanted = None if dtype is None else np.dtype(cast("DTypeLike", dtype))
+    except (TypeError, ValueError):
+        wanted = None
+    if wanted is None or (own is not None and wanted not in (np.dtype(np.int64), own)):
+        raise PlanError(f"dtype: wanted int64 or the corpus' own{'' if own is None else f', {own}'}; found {dtype!r}")
+    return wanted
 
 
 def require_same_corpus(plan: Plan, corpus: WindowSource) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from headrace.errors import HeadraceError, PlanError, Problem
 from headrace.sampling import Plan
@@ -53,11 +53,7 @@ def plan_of_state(
     Raises:
         PlanError: it is no state, or fields differ that are not allowed to; all of them are named.
     """
-    allowed = {allow} if isinstance(allow, str) else set(allow)
-    if allowed - _FIELDS:
-        raise PlanError(
-            f"allow: {', '.join(sorted(map(str, allowed - _FIELDS)))}: no such field; there are {', '.join(sorted(_FIELDS))}"
-        )
+    allowed = _checked_allow(allow)
     _check_form(state)
     there = {name: value for name, value in state["plan"].items() if name not in {"fingerprint", "corpus"}}
     here = {name: value for name, value in plan.fingerprint_fields.items() if name != "corpus"}
@@ -84,6 +80,18 @@ def plan_of_state(
     return merged, step
 
 
+def _checked_allow(allow: object) -> list[str]:
+    names: list[Any] = (
+        [allow] if isinstance(allow, str) or not isinstance(allow, Collection) else list(cast("Any", allow))
+    )
+    unknown = [name for name in names if not isinstance(name, str) or name not in _FIELDS]
+    if unknown:
+        raise PlanError(
+            f"allow: {', '.join(sorted(map(str, unknown)))}: no such field; there are {', '.join(sorted(_FIELDS))}"
+        )
+    return names
+
+
 def _check_form(state: object) -> None:
     """Refuse what `state_of` cannot have returned."""
     if not isinstance(state, Mapping):
@@ -94,11 +102,17 @@ def _check_form(state: object) -> None:
         parts = [f"{name}: {keys}" for name, keys in (("it lacks", missing), ("unknown", unknown)) if keys]
         raise PlanError(f"wanted what state_dict() returned, found a mapping of other keys ({'; '.join(parts)})")
     version: Any = state["version"]  # pyright: ignore[reportUnknownVariableType]  # likewise
-    if version != VERSION:
+    if type(version) is not int or version != VERSION:
         raise PlanError(f"version: the state has {version!r}, this Headrace reads {VERSION}")
     for name in ("plan", "loader"):
         if not isinstance(state[name], Mapping):
             raise PlanError(f"{name}: wanted a mapping, found {type(state[name]).__name__}")
+        for field, value in cast("Mapping[Any, Any]", state[name]).items():
+            if not isinstance(field, str) or not isinstance(value, str | int | list | None):
+                raise PlanError(
+                    f"{name}: {field!r} is of the type {type(value).__name__}, which is nothing that state_dict() returns: the "
+                    "state is damaged"
+                )
     fields: dict[str, Any] = dict(state["plan"])
     if fields.pop("fingerprint", "") != fingerprint_of(fields):
         raise PlanError("plan: its fingerprint is not that of its fields: the state is damaged")

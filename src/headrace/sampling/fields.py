@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from headrace.errors import PlanError
-from headrace.sampling.checks import checked_int
+from headrace.sampling.checks import checked_int, is_bool
 from headrace.sampling.keys import Stream
 from headrace.sampling.local import LocalShuffle
 from headrace.sampling.phases import phase_of
@@ -55,7 +55,7 @@ class PlanFields:
     """Tokens from a window's start to the next one's. None serves each target once: T for `next`, T - 1 for `inside`.
     A larger one loses targets, a smaller one repeats them (`sequential` then counts each the first time only)."""
     corpus: str = ""
-    """Fingerprint of the corpus, hex; empty where it is not known."""
+    """Fingerprint of the corpus, hex; empty where it is not known. `Corpus.fingerprint` is taken for its digits."""
     shuffle: ShuffleKind | None = None
     """Of `blocks` and `documents`. `global` (None): every epoch a permutation of all windows. `local`: large pieces of the
     corpus in random order, and windows in random order within a few pieces, so that reads lie closer together.
@@ -82,6 +82,7 @@ class PlanFields:
         for name, least in (("token_count", 0), ("window", least_window)):
             self._set(name, checked_int(name, getattr(self, name), least=least))
         self._set("seed", checked_int("seed", self.seed, least=0, below=None))
+        self._set("corpus", self._checked_corpus())
         self._set("_batches", BatchSchedule.of(self.batch_size))
         self._set("batch_size", self._batches.value)
         self._check_order()
@@ -96,6 +97,15 @@ class PlanFields:
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
+    def _checked_corpus(self) -> str:
+        given: Any = self.corpus
+        digits = given if isinstance(given, str) else getattr(given, "hex", None)
+        if not isinstance(digits, str):
+            raise PlanError(
+                f"corpus: wanted the fingerprint, as str(corpus.fingerprint), or '' where it is not known; found {given!r}"
+            )
+        return digits
+
     def _check_order(self) -> None:
         """Check the fields that only some orders have."""
         if self.stride is not None:
@@ -105,7 +115,7 @@ class PlanFields:
                 raise PlanError("a plan of documents has no stride: each row begins with a document; leave stride out")
             self._set("stride", checked_int("stride", self.stride, least=1))
         self._check_shuffle()
-        if self.phase not in (True, False) or (self.phase and self.order != "blocks"):
+        if not is_bool(self.phase) or (self.phase and self.order != "blocks"):
             raise PlanError(f"phase is True or False, and for order='blocks'; found {self.phase!r}")
         self._set("phase", bool(self.phase))
         if (self.documents is not None) != (self.order == "documents"):

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import PlanError
-from headrace.sampling.checks import POSITION_LIMIT, checked_int, nearest_divisors
+from headrace.sampling.checks import POSITION_LIMIT, checked_int, checked_numbers, checked_run, nearest_divisors
 from headrace.sampling.fields import Order
 from headrace.sampling.inverse import Places, random_samples_reading, windows_reading
 from headrace.sampling.phases import phases_of
@@ -88,7 +88,7 @@ class Plan(PlanSteps):
         Raises:
             PlanError: the plan has no such sample.
         """
-        wanted = np.asarray(samples, np.int64)
+        wanted = checked_numbers("samples", samples)
         limit = self._batches.first_sample(self.step_limit)
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < limit:
             raise PlanError(f"the plan has the samples 0 to {limit - 1}, found {wanted.min()} to {wanted.max()}")
@@ -126,6 +126,7 @@ class Plan(PlanSteps):
 
     def loss_mask_of(self, samples: NDArray[np.int64]) -> NDArray[np.bool_] | None:
         """Return which predictions of any samples, int64 `(S,)`, count; bool `(S, window)`, or None, as `loss_mask`."""
+        samples = checked_numbers("samples", samples)
         if not self.finite:
             return None
         single = replace(self, batch_size=1)
@@ -156,7 +157,7 @@ class Plan(PlanSteps):
         """
         if self.order == "documents":
             raise PlanError("a plan of documents does not know their tokens: take documents_steps, or Loader.steps_of")
-        self._require_run("tokens", tokens, below=self.token_count)
+        tokens = checked_run("tokens", tokens, below=self.token_count)
         if self.order == "random":
             if epochs is not None or steps is None:
                 raise PlanError("a random plan has no epochs: say which steps to look into, as steps=range(0, 10_000)")
@@ -180,7 +181,7 @@ class Plan(PlanSteps):
     def documents_steps(self, documents: range, epochs: range | None = None, *, steps: range | None = None) -> Places:
         """Find the rows of some documents, by their numbers, of a plan of documents. All else as for `steps_of`."""
         self._require_documents()
-        self._require_run("documents", documents, below=self.windows)
+        documents = checked_run("documents", documents, below=self.windows)
         units = np.arange(documents.start, documents.stop, dtype=np.uint64)
         samples = [self._shuffle.samples(units, epoch) for epoch in self._epochs(epochs, steps)]
         return self._places(np.concatenate([np.empty(0, np.uint64), *samples]), steps)
@@ -209,6 +210,8 @@ class Plan(PlanSteps):
 
     def _of_samples(self, samples: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the start, or the document's number, of each sample; of those that fill up a finite plan, the last one's."""
+        if not samples.size:
+            return np.empty(samples.shape, np.int64)
         if self.finite:
             samples = np.minimum(samples, np.uint64(self._total - 1))
         samples = self._skips.to_order_many(samples)
@@ -237,7 +240,7 @@ class Plan(PlanSteps):
 
     def _order_range(self, steps: range) -> range:
         """Return the order's own samples that lie within some steps, and those skipped between them."""
-        self._require_run("steps", steps)
+        steps = checked_run("steps", steps)
         self._checked_steps(steps.start, len(steps))
         first, stop = self.first_sample(steps.start), self.first_sample(steps.stop)
         return range(self._skips.to_order(first), self._skips.to_order(stop - 1) + 1)
@@ -245,7 +248,7 @@ class Plan(PlanSteps):
     def _epochs(self, epochs: range | None, steps: range | None) -> range:
         """Return which epochs to look into."""
         if epochs is not None:
-            self._require_run("epochs", epochs, below=1 if self.finite else POSITION_LIMIT // self.windows)
+            epochs = checked_run("epochs", epochs, below=1 if self.finite else POSITION_LIMIT // self.windows)
         if steps is None:
             if epochs is None and not self.finite:
                 raise PlanError("an endless plan: say which epochs or steps to look into, as epochs=range(0, 3)")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from headrace.errors import PlanError
-from headrace.sampling.checks import POSITION_LIMIT, checked_int
+from headrace.sampling.checks import POSITION_LIMIT, checked_int, checked_run
 from headrace.sampling.fields import PlanFields
 from headrace.sampling.schedule import BatchSchedule, BatchSize
 
@@ -67,7 +67,7 @@ class PlanSteps(PlanFields):
         if not isinstance(steps, range):
             step = checked_int("steps", steps, least=0)
             steps = range(step, step + 1)
-        self._require_run("steps", steps)
+        steps = checked_run("steps", steps)
         self._checked_steps(steps.start, len(steps))
         skips = self._skips.add(self.first_sample(steps.start), self.first_sample(steps.stop))
         return replace(self, skipped=skips.ranges)
@@ -88,8 +88,3 @@ class PlanSteps(PlanFields):
         if last >= self.step_limit:
             raise PlanError(f"the plan has the steps 0 to {self.step_limit - 1}, found step {last}")
         return first
-
-    @staticmethod
-    def _require_run(name: str, numbers: range, *, below: int = POSITION_LIMIT) -> None:
-        if numbers.step != 1 or not 0 <= numbers.start < numbers.stop <= below:
-            raise PlanError(f"{name}: wanted a range without gaps within [0, {below}), not empty; found {numbers}")

@@ -138,9 +138,13 @@ class LanceSampler(Sampler[int]):
         """Let the next iteration go on where the state was taken, in its epoch.
 
         Raises:
-            PlanError: it is of another seed, block size or data set.
+            PlanError: it is no such state, or of another seed, block size or data set.
         """
         own = self.state_at(0)
+        if not isinstance(state, Mapping) or state.keys() != own.keys():  # pyright: ignore[reportUnnecessaryIsInstance]  # from a file
+            raise PlanError(
+                f"wanted what state_dict() of a LanceSampler returned, with {', '.join(own)}; found {state!r}"
+            )
         for name in ("seed", "block_size", "length"):
             if state[name] != own[name]:
                 raise PlanError(f"{name}: the state is of a sampler with {state[name]}, this one has {own[name]}")

@@ -9,6 +9,8 @@ from headrace.sampling.checks import checked_int
 
 __all__ = ["load_number", "state_at"]
 
+_KEYS = {"batch", "micro", "of", "loader"}
+
 
 def state_at(loader: Loader, number: int, of: int) -> dict[str, Any]:
     """Return what comes next, and of what.
@@ -35,7 +37,19 @@ def load_number(state: Mapping[str, Any], loader: Loader, of: int, name: str) ->
     Raises:
         PlanError: it is of another run; see `Loader.load_state_dict`.
     """
+    found = set(state) if isinstance(state, Mapping) else type(state).__name__  # pyright: ignore[reportUnnecessaryIsInstance]  # from a file
+    if found != _KEYS:
+        raise PlanError(
+            f"wanted what state_dict() of a {name} returned, with {', '.join(sorted(_KEYS))}; found {found}. Of a state of a "
+            "loader take the step: set_step(state['step'])"
+        )
     if state["of"] != of:
         raise PlanError(f"of: the state has {state['of']} batches a step, this {name} {of}")
+    number = checked_int("batch", state["batch"], least=0)
     loader.load_state_dict(state["loader"])
-    return checked_int("batch", state["batch"], least=0)
+    if (loader.step, state["micro"]) != (min(number // of, loader.plan.step_limit), number % of):
+        raise PlanError(
+            f"batch: the state is of batch {number}, with {of} a step, and says step {loader.step}, part {state['micro']}: it is "
+            "damaged"
+        )
+    return number

@@ -1,6 +1,7 @@
 """A split that ends early leaves whole parts or none; the same command then ends alike. Workers may die, and take no lock along."""
 
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,8 @@ from headrace.manifest import SourceEntry, read_manifest
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.testing.corpora import small_corpus
 
+BUILDING = Path(__file__).parents[1] / "building"
+comparable = runpy.run_path(str(BUILDING / "corpus_files.py"))["comparable"]
 OPTIONS = {"fractions": {"val": 0.5}}
 WHENS = ("before", "within", "after")
 DOCUMENTS = 20_000
@@ -100,6 +103,22 @@ def test_killed_at_a_write(builder, small, files, tmp_path, moments):
     case = Case(builder, files, tmp_path / "runs", small)
     seen = [case.die(*moment) for moment in moments(case.points)]
     assert {tuple(parts) for parts in seen} == {(), ("val",), ("val", "train")}
+    assert seen == sorted(seen, key=len)
+
+
+@pytest.mark.parametrize(
+    "moments", [slice(3, None, 25), pytest.param(slice(None), marks=pytest.mark.extended)], ids=str
+)
+def test_a_split_of_lance_data_sets_killed(builder, tmp_path, moments):
+    """Likewise; what Lance names at random and counts apart."""
+    pytest.importorskip("lance")
+    rows = [{"q": f"{word} {number}", "a": word} for number in range(20) for word in ("wheel", "mill")]
+    options = {"prompt_field": "q", "response_field": "a", "shard_tokens": 300, "chunk_tokens": 32, "workers": 1}
+    headrace.build(rows, tmp_path / "c", store="lance", **options)
+    builder.ask(tmp_path, tmp_path, {}, lance=True)
+    case = Case(builder, comparable, tmp_path / "runs", tmp_path / "c")
+    seen = [case.die(*moment) for moment in each(case.points)[moments]]
+    assert {tuple(parts) for parts in seen} >= {(), ("val",)}
     assert seen == sorted(seen, key=len)
 
 

@@ -50,12 +50,12 @@ def expected(model: dict, shards: list[list[list[int]]], seed: int, parts: list[
     parts=PARTS,
     seed=st.integers(0, 2**63 - 1),
     vocab_size=st.sampled_from([257, 70_000]),
-    compression=st.sampled_from(["none", "none", "gzip:1", "zstd"]),
+    how=st.sampled_from([{}, {}, {"compression": "gzip:1"}, {"compression": "zstd"}, {"store": "lance"}]),
 )
-def test_by_the_model(tmp_path_factory, model, documents, shards, parts, seed, vocab_size, compression):
+def test_by_the_model(tmp_path_factory, model, documents, shards, parts, seed, vocab_size, how):
     """Shards, their names, and the documents of each are the model's; parts without documents are empty corpora."""
     folder = tmp_path_factory.mktemp("split")
-    small_corpus(folder / "c", shards, chunk_size=8, vocab_size=vocab_size, compression=compression)
+    small_corpus(folder / "c", shards, chunk_size=8, vocab_size=vocab_size, **how)
     report = headrace.split(folder / "c", folder / "o", parts, seed=seed)
     wanted = expected(model, shards, seed, parts)
     whole = sum((Fraction(text) for _, text in parts), Fraction(0)) == 1
@@ -215,13 +215,13 @@ def test_by_texts(tmp_path, model, documents):
                 assert kept.tobytes() == b"".join(model["of_text"](texts[first - 1]) for first, _ in wanted)
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_loss_masks(tmp_path, model, documents, compression):
+@pytest.mark.parametrize("how", [{}, {"compression": "gzip"}, {"store": "lance"}], ids=str)
+def test_loss_masks(tmp_path, model, documents, how):
     """Each token keeps what its mask says of it; a part that has all is the corpus."""
     random = np.random.default_rng(0)
     shards = [[random.integers(1, 9, random.integers(1, 9)).tolist() for _ in range(30)] for _ in range(2)]
     masks = [[random.integers(0, 2, len(document) + 1).tolist() for document in shard] for shard in shards]
-    small_corpus(tmp_path / "c", shards, chunk_size=8, masks=masks, compression=compression)
+    small_corpus(tmp_path / "c", shards, chunk_size=8, masks=masks, **how)
     asked = [("val", "0.4")]
     headrace.split(tmp_path / "c", tmp_path / "o", asked)
     for name in ("val", "train"):
@@ -240,12 +240,13 @@ def test_loss_masks(tmp_path, model, documents, compression):
     assert (tmp_path / "all" / "all" / ".headrace" / "loss_mask.bin").exists()
 
 
-def test_what_builds_can_keep(tmp_path, model, documents):
+@pytest.mark.parametrize("store", ["hdf5", "lance"])
+def test_what_builds_can_keep(tmp_path, model, documents, store):
     """Of a build without duplicates, of prompts and responses with ids: documents go by their texts, nothing is lost."""
     rows = [{"q": f"why {number}?", "a": f"because {number}", "id": f"n{number}"} for number in range(60)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, *rows[:9]]))
     options = {"prompt_field": "q", "response_field": "a", "id_field": "id", "dedup": "exact", "workers": 1}
-    headrace.build(tmp_path / "a.jsonl", tmp_path / "c", chunk_tokens=32, **options)
+    headrace.build(tmp_path / "a.jsonl", tmp_path / "c", chunk_tokens=32, store=store, **options)
     report = headrace.split(tmp_path / "c", tmp_path / "o", {"val": 0.3})
     assert report.by == "text"
     whole = marked(tmp_path / "c")

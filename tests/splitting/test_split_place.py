@@ -169,6 +169,29 @@ def test_the_same_command_again(small, tmp_path, files):
     assert files(output) == before
 
 
+def test_a_lance_part_that_is_not_whole(tmp_path, documents):
+    """It is made again, in files of other names and a version of its own; nothing is left of what was damaged."""
+    pytest.importorskip("lance")
+    headrace.build(
+        headrace.Documents([f"text {number}" for number in range(40)]), tmp_path / "c", store="lance", workers=1
+    )
+    wanted = {
+        part.name: part.fingerprint for part in headrace.split(tmp_path / "c", tmp_path / "o", {"val": 0.3}).parts
+    }
+    (shard,) = (tmp_path / "o" / "val" / "tokens.lance" / "data").iterdir()
+    shard.write_bytes(shard.read_bytes()[:-1])
+    report = headrace.split(tmp_path / "c", tmp_path / "o", {"val": 0.3})
+    assert {part.name: part.fingerprint for part in report.parts} == wanted
+    assert len(documents(tmp_path / "o" / "val")) == report.parts[0].documents
+    (mended,) = (tmp_path / "o" / "val" / "tokens.lance" / "data").iterdir()
+    assert mended.name != shard.name
+    for data_set in ("tokens.lance", "docs.lance"):
+        assert len(list((tmp_path / "o" / "val" / data_set / "_versions").glob("*.manifest"))) == 1
+    with pytest.raises(SplitError, match="not compressed"):
+        headrace.split(tmp_path / "c", tmp_path / "p", {"val": 0.3}, compression="gzip")
+    assert not (tmp_path / "p").exists()
+
+
 def test_other_options_are_another_split(small, tmp_path):
     """Seed, fractions, the name of the rest, compression, kind of hash and corpus: each difference is told."""
     headrace.split(small, tmp_path / "o", HALVES)

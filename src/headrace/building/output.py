@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import glob
 import os
 import re
 import shutil
@@ -38,6 +39,7 @@ __all__ = [
     "remove_attempt",
     "remove_files",
     "remove_first_pass",
+    "remove_lance_shard",
     "remove_logs",
     "remove_partial",
     "remove_shards",
@@ -220,6 +222,15 @@ def remove_attempt(folder: Path, key: Key, *, alone: bool = False) -> None:
             found = _ATTEMPT.match(entry.name)
             if found and int(found[1]) == key[0] and (not alone or int(found[2]) == key[1]):
                 shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def remove_lance_shard(folder: Path, shard_id: str) -> None:
+    """Remove the files of a Lance shard, whole or growing."""
+    for path in lance_files(folder):
+        if path.name.startswith(f"{shard_id}-"):
+            path.unlink(missing_ok=True)
+    for attempt in (folder / WRITING).glob(f".{glob.escape(shard_id)}.*"):
+        shutil.rmtree(attempt, ignore_errors=True)
 
 
 def remove_files(folder: Path, wanted: Callable[[str], object]) -> None:

@@ -5,16 +5,17 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.building.encode import EncodedBatch
 from headrace.building.job import Hooks
-from headrace.building.output import remove_files
+from headrace.building.output import remove_files, remove_lance_shard
 from headrace.building.place import Place
 from headrace.building.rolling import Origins, RollingShards, flush_chunks
-from headrace.building.shard_writing import hdf5_shards
+from headrace.building.shard_writing import hdf5_shards, lance_shards
 from headrace.building.tally import Reports, Tally
 from headrace.corpus import MmapTokenStore
 from headrace.manifest import By, ShardEntry, dtype_name_for
@@ -26,7 +27,11 @@ from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.storage.incoming import NO_HASHES
+from headrace.storage.lance_names import is_lance
 from headrace.tokenizers.base import BatchTokenizer
+
+if TYPE_CHECKING:
+    from headrace.storage.lance_writer import LanceShardWriter
 
 __all__ = ["Copied", "SplitJob", "SplitOutcome"]
 
@@ -131,6 +136,7 @@ class SplitJob:
         for folder in self.folders:
             if folder is not None:
                 remove_files(folder, names.fullmatch)
+                remove_lance_shard(folder, self.entry.shard_id)
 
 
 class _Writer:
@@ -138,28 +144,43 @@ class _Writer:
 
     def __init__(self, job: SplitJob, folder: Path, compression: str) -> None:
         self._job = job
+        self._folder = folder
         self._compression = compression
         self._columns: DocumentColumns | None = None
         self._documents = Counter[int]()
-        self._shards = RollingShards(lambda _: job.entry.shard_id, folder, hdf5_shards(self._create))
+        begin = lance_shards(self._create_lance) if is_lance(job.entry.path) else hdf5_shards(self._create_hdf5)
+        self._shards = RollingShards(lambda _: job.entry.shard_id, folder, begin)
         self.abandon = self._shards.abandon
 
-    def _create(self, path: Path) -> HDF5ShardWriter:
-        job, columns = self._job, self._columns
-        assert columns is not None  # noqa: S101  # a shard begins with its first document
+    def _create_hdf5(self, path: Path) -> HDF5ShardWriter:
+        job = self._job
         return HDF5ShardWriter(
             path,
             job.chunk_size,
-            vocab_size=job.vocab_size,
-            boundary_token_id=job.boundary_token_id,
-            tokenizer_sha256=job.tokenizer_sha256,
-            source_files=columns.files if len(columns.rows) else (),
-            document_ids=columns.id_ends is not None,
-            text_hashes=columns.text_hashes is not None,
-            loss_mask=bool(job.entry.loss_mask_sha256),
+            **self._options,
             compression=self._compression,
             flush_chunks=flush_chunks(job.chunk_size * job.itemsize),
         )
+
+    def _create_lance(self, path: Path) -> "LanceShardWriter":
+        from headrace.storage.lance_writer import LanceShardWriter  # noqa: PLC0415  # an extra
+
+        return LanceShardWriter(path, self._job.chunk_size, **self._options)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Of a writer, whichever the store."""
+        job, columns = self._job, self._columns
+        assert columns is not None  # noqa: S101  # a shard begins with its first document
+        return {
+            "vocab_size": job.vocab_size,
+            "boundary_token_id": job.boundary_token_id,
+            "tokenizer_sha256": job.tokenizer_sha256,
+            "source_files": columns.files if len(columns.rows) else (),
+            "document_ids": columns.id_ends is not None,
+            "text_hashes": columns.text_hashes is not None,
+            "loss_mask": bool(job.entry.loss_mask_sha256),
+        }
 
     def add(self, piece: Piece, chosen: NDArray[np.intp]) -> None:
         """Append some documents of a piece, by their numbers in it."""
@@ -179,7 +200,9 @@ class _Writer:
         (written,) = self._shards.entries
         path, entry = Path(written.path), self._job.entry
         return Copied(
-            entry=replace(written, path=path.name, source=entry.source, row_base=entry.row_base),
+            entry=replace(
+                written, path=str(path.relative_to(self._folder)), source=entry.source, row_base=entry.row_base
+            ),
             extents=extents_of(checked_layout(path, written)),
             documents=self._documents,
         )

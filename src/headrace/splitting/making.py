@@ -61,6 +61,10 @@ def make(
         if local.is_file():
             (part.folder / PRIVATE).mkdir(exist_ok=True)
             write_bytes(part.folder / PRIVATE / LOCAL, local.read_bytes())
+        if part.manifest.store == "lance":
+            from headrace.storage.lance_versions import commit  # noqa: PLC0415  # an extra
+
+            part.manifest = replace(part.manifest, lance=commit(part.folder, part.manifest, part.published))
         publish_corpus(part.folder, part.manifest, [copied.extents for copied in part.copied], tokenizer)
 
 

@@ -10,17 +10,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
-from headrace.building.output import TOKENIZER_FOLDER
+from headrace.building.output import TOKENIZER_FOLDER, remove_shards
+from headrace.building.replacing import forget_data_sets
 from headrace.errors import ManifestError, OutputExistsError, Problem
 from headrace.events import Notice, Subscriber
-from headrace.in_progress import BUILDING_NAME
+from headrace.in_progress import BUILDING_NAME, WRITING
 from headrace.manifest import INDEX_NAME, PRIVATE, Manifest, Split, read_manifest
 from headrace.splitting.copying import Copied
 from headrace.splitting.request import SplitRequest
 from headrace.storage.atomic import fsync_folder, write_bytes
 from headrace.verify import verify_corpus
 
-__all__ = ["Part", "begin", "finish", "give_up", "look_at", "record_of", "refuse_corpus"]
+__all__ = ["Part", "begin", "finish", "give_up", "look_at", "record_of", "refuse_corpus", "tidy"]
 
 MARK = Path(PRIVATE) / "split.json"
 """In the folder of the parts while they are made, or after a run has died: of which split they are."""
@@ -204,6 +205,7 @@ def _clean(part: Part) -> None:
     if part.published is not None:
         for folder in (part.folder, part.folder / PRIVATE, part.folder / TOKENIZER_FOLDER):
             _remove_fresh(folder)
+        shutil.rmtree(part.folder / WRITING, ignore_errors=True)
         return
     (part.folder / INDEX_NAME).unlink(missing_ok=True)  # first, so that nothing opens while it goes
     for path in part.folder.iterdir():
@@ -228,6 +230,14 @@ def give_up(output: Path, parts: Sequence[Part]) -> None:
                 part.folder.rmdir()
     with suppress(OSError):
         finish(output)
+
+
+def tidy(parts: Sequence[Part]) -> None:
+    """Remove what a Lance part that was not whole has left beside the one that is now."""
+    for part in parts:
+        if part.manifest is not None and part.manifest.lance is not None:
+            forget_data_sets(part.folder, part.manifest)
+            remove_shards(part.folder, {entry.path for entry in part.manifest.shards})
 
 
 def finish(output: Path) -> None:

@@ -13,10 +13,11 @@ from headrace.errors import BuildError, FormatError, NoDocumentsError, SplitErro
 from headrace.events import Notice, SplitFinished, Subscriber, ignore
 from headrace.manifest import By, Split
 from headrace.splitting.making import make
-from headrace.splitting.place import Part, begin, finish, give_up, look_at, record_of, refuse_corpus
+from headrace.splitting.place import Part, begin, finish, give_up, look_at, record_of, refuse_corpus, tidy
 from headrace.splitting.report import closing_report, tell_cut, tell_small
 from headrace.splitting.request import Fractions, SplitRequest
 from headrace.storage.compression import parse_compression
+from headrace.storage.lance_names import require_lance
 
 __all__ = ["split"]
 
@@ -36,7 +37,7 @@ def split(
     """Split a corpus into parts that share no text, each a corpus in a folder of its own: `output/val`, `output/train`.
 
     Where a document goes depends on the seed and its own content alone: so equal documents go together, and a corpus that
-    has grown gives each of its old documents to the part that it was in. Documents keep their order, their shards' names,
+    has grown gives each of its old documents to the part that it was in. Parts are of the corpus' own store. Documents keep their order, their shards' names,
     and what is known of their sources. The corpus stays as it is; every byte that is read of it is verified. Nothing opens
     before it is whole. What an earlier run of the same command has published is checked and kept.
 
@@ -73,6 +74,8 @@ def split(
     place = Path(output).absolute()
     with open_corpus(corpus, io="pread") as source:
         record = _record(source, request, by)
+        if source.manifest.store == "lance":
+            _check_lance(source, given)
         refuse_corpus(place)
         with OutputFolder(place, of="split") as folder:
             wanted = record_of(record, given or source.manifest.options.get("compression", "none"))
@@ -86,6 +89,7 @@ def split(
                 except BaseException:
                     give_up(folder.path, todo)
                     raise
+            tidy(parts)
             finish(folder.path)
     if not todo:
         on_event(Notice(kind="resumed", message="the parts of this split are there already; their bytes were checked"))
@@ -121,6 +125,14 @@ def _record(source: Corpus, request: SplitRequest, by: Literal["auto", "text", "
         rest=request.rest,
         appends=manifest.appends,
     )
+
+
+def _check_lance(source: Corpus, compression: str | None) -> None:
+    if compression not in {None, "none"}:
+        raise SplitError(
+            f"{source.path}: is a Lance corpus, whose parts are not compressed either; leave compression out"
+        )
+    require_lance(f"{source.path}: to split a Lance corpus")
 
 
 def _hashed(source: Corpus, by: Literal["auto", "text", "tokens"]) -> By:

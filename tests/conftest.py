@@ -5,7 +5,9 @@ import ctypes
 import gc
 import io
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -238,3 +240,21 @@ def descriptors() -> Callable[[], set[tuple[str, str]]]:
         return found
 
     return opened
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    """A port that nobody listens at, and that the system gives nobody who asks for any."""
+
+    def find() -> int:
+        stop = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+        while True:
+            port = random.SystemRandom().randrange(stop // 2, stop)
+            with socket.socket() as free:
+                try:
+                    free.bind(("127.0.0.1", port))
+                except OSError:
+                    continue
+            return port
+
+    return find

@@ -1,8 +1,5 @@
 """A small corpus on disk, its plan and its batches, for every adapter."""
 
-import random
-import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -42,24 +39,6 @@ def any_workers(request) -> dict[str, object]:
 def one_machine(monkeypatch) -> None:
     """Groups of processes meet on this machine, whatever its name leads to."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-
-
-@pytest.fixture
-def free_port() -> Callable[[], int]:
-    """A port that nobody listens at, and that the system gives nobody who asks for any."""
-
-    def find() -> int:
-        stop = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-        while True:
-            port = random.SystemRandom().randrange(stop // 2, stop)
-            with socket.socket() as free:
-                try:
-                    free.bind(("127.0.0.1", port))
-                except OSError:
-                    continue
-            return port
-
-    return find
 
 
 @pytest.fixture

@@ -26,7 +26,13 @@ def train(
         Path | None, typer.Option("-o", "--output", metavar="RUN", help="The run's folder, to be made.")
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A run file (TOML), such as RUN/run.toml; flags win.")
+        Path | None,
+        typer.Option(
+            "--run",
+            "--run-file",  # torchrun's own parser refuses --run, wherever it stands, as short for two of its options
+            metavar="FILE",
+            help="A run file (TOML), such as RUN/run.toml; flags win. Under torchrun say --run-file.",
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in RUN, from its last checkpoint.")

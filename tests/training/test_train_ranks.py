@@ -1,0 +1,137 @@
+"""Processes that share a run: the same global batches, and the losses of one process."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from headrace.training.log import read_log
+from headrace.training.loop import train
+from headrace.training.options import write_options
+
+torch.set_num_threads(1)
+ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def run_group(free_port):
+    """Run the command in some processes, as torchrun starts them; returns each one's exit code and stderr."""
+
+    def call(size, *arguments) -> list[tuple[int, str]]:
+        group = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", "headrace", "train", *map(str, arguments)],
+                env={**ENVIRONMENT, **group, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(size)
+        ]
+        try:
+            told = [process.communicate(timeout=500)[1] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        return [(process.returncode, text) for process, text in zip(processes, told, strict=True)]
+
+    return call
+
+
+@pytest.fixture
+def options(make_options):
+    """Of a run in which ranks have different numbers of targets."""
+    return make_options(
+        steps=12, checkpoint_every=5, dropout=0.0, accumulate=2, boundary_loss="both", documents_apart=True
+    )
+
+
+def asked(options, folder):
+    """Write the options to a run file; returns arguments that name it."""
+    folder.mkdir()
+    write_options(options, folder)
+    (folder / "config.json").write_text(options.config_file.read_text())
+    return "--run", folder / "run.toml"
+
+
+def figures(rows, run) -> list[list[float]]:
+    """Losses and norms of the gradients."""
+    return [[float(row[name]) for row in rows(run)] for name in ("loss", "grad_l2_pre_clip", "grad_l2_post_clip")]
+
+
+def assert_close(found, wanted) -> None:
+    """Whether figures differ by rounding alone."""
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "size", [2, pytest.param(1, marks=pytest.mark.extended), pytest.param(4, marks=pytest.mark.extended)]
+)
+def test_any_number_of_processes_takes_the_same_steps(options, tmp_path, rows, run_group, size):
+    """Losses and norms are those of one process, within rounding, where masks leave the ranks different numbers of targets."""
+    train(options, tmp_path / "one")
+    ended = run_group(size, *asked(options, tmp_path / "options"), "-o", tmp_path / "many")
+    assert [code for code, _ in ended] == [0] * size, ended
+    assert_close(figures(rows, tmp_path / "many"), figures(rows, tmp_path / "one"))
+    assert len(rows(tmp_path / "many")) == 12
+    assert [path.name for path in sorted((tmp_path / "many/checkpoints").iterdir())] == [
+        "step-00000005",
+        "step-00000010",
+        "step-00000012",
+    ]
+
+
+@pytest.mark.extended
+def test_a_run_goes_on_with_other_processes(options, tmp_path, rows, run_group):
+    """What two processes began, one goes on with, and four end."""
+    train(options, tmp_path / "one")
+    words = asked(options, tmp_path / "options")
+    run_group(2, *words, "-o", tmp_path / "many", "--steps", 5, "--schedule-steps", 12)
+    run_group(1, "-o", tmp_path / "many", "--resume", "--steps", 9)
+    ended = run_group(4, "-o", tmp_path / "many", "--resume", "--steps", 12, "--accumulate", 1)
+    assert [code for code, _ in ended] == [0] * 4, ended
+    assert_close(figures(rows, tmp_path / "many"), figures(rows, tmp_path / "one"))
+    assert [line["step"] for line in read_log(tmp_path / "many") if line["event"] == "resumed"] == [5, 9]
+
+
+@pytest.mark.extended
+def test_torchrun(options, tmp_path, rows):
+    """Torchrun starts the command as it is."""
+    train(options, tmp_path / "one")
+    words = ["--run-file", asked(options, tmp_path / "options")[1], "-o", tmp_path / "many"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            "-m",
+            "headrace",
+            "train",
+            *map(str, words),
+        ],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("checkpoint  ") == 1  # one of them reports
+    assert_close(figures(rows, tmp_path / "many"), figures(rows, tmp_path / "one"))
+
+
+@pytest.mark.extended
+def test_what_one_process_refuses_ends_all(options, tmp_path, run_group):
+    """A folder that holds a run: one process says so, and none is left waiting."""
+    train(options, tmp_path / "one")
+    ended = run_group(2, *asked(options, tmp_path / "options"), "-o", tmp_path / "one")
+    assert [code for code, _ in ended] == [1, 1]
+    assert "holds a run: give --resume" in ended[0][1]
+    assert "rank 1 ends, for rank 0 was stopped by a TrainingError" in ended[1][1]

@@ -98,6 +98,7 @@ def test_damage_stops_a_run(headrace, asked, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.extended
 def test_interrupted(asked, tmp_path, until):
     """Ctrl-C: exit code 130 and a checkpoint, from which the run goes on."""
     run = tmp_path / "run"

@@ -11,6 +11,7 @@ from headrace.training.log import read_log
 from headrace.training.loop import train
 from headrace.training.options import write_options
 
+pytestmark = pytest.mark.extended
 torch.set_num_threads(1)
 ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 
@@ -68,9 +69,7 @@ def assert_close(found, wanted) -> None:
         assert mine == pytest.approx(theirs, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    "size", [2, pytest.param(1, marks=pytest.mark.extended), pytest.param(4, marks=pytest.mark.extended)]
-)
+@pytest.mark.parametrize("size", [1, 2, 4])
 def test_any_number_of_processes_takes_the_same_steps(options, tmp_path, rows, run_group, size):
     """Losses and norms are those of one process, within rounding, where masks leave the ranks different numbers of targets."""
     train(options, tmp_path / "one")
@@ -85,7 +84,6 @@ def test_any_number_of_processes_takes_the_same_steps(options, tmp_path, rows, r
     ]
 
 
-@pytest.mark.extended
 def test_a_run_goes_on_with_other_processes(options, tmp_path, rows, run_group):
     """What two processes began, one goes on with, and four end."""
     train(options, tmp_path / "one")
@@ -98,7 +96,6 @@ def test_a_run_goes_on_with_other_processes(options, tmp_path, rows, run_group):
     assert [line["step"] for line in read_log(tmp_path / "many") if line["event"] == "resumed"] == [5, 9]
 
 
-@pytest.mark.extended
 def test_torchrun(options, tmp_path, rows):
     """Torchrun starts the command as it is."""
     train(options, tmp_path / "one")
@@ -127,7 +124,6 @@ def test_torchrun(options, tmp_path, rows):
     assert_close(figures(rows, tmp_path / "many"), figures(rows, tmp_path / "one"))
 
 
-@pytest.mark.extended
 def test_what_one_process_refuses_ends_all(options, tmp_path, run_group):
     """A folder that holds a run: one process says so, and none is left waiting."""
     train(options, tmp_path / "one")

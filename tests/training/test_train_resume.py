@@ -1,5 +1,6 @@
 """Runs that were killed, interrupted, or begun with other options: what goes on, and what is refused."""
 
+import json
 import os
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from headrace.training.report import RunStarted
 torch.set_num_threads(1)
 
 PROGRAM = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
@@ -28,45 +29,55 @@ import headrace.training.checkpoint as checkpoint
 from headrace.training.loop import train
 from headrace.training.options import read_options
 
-folder, run, resume, what, number = sys.argv[1:]
-left = int(number)
-
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
-def look(event):
-    if type(event).__name__ == what and event.step == left:
-        die()
+def live(run, what, number, resume):
+    left = number
 
-def counted(call):
-    def hooked(path):
-        global left
-        left -= 1
-        if left < 0:
+    def look(event):
+        if type(event).__name__ == what and event.step == number:
             die()
-        return call(path)
-    return hooked
 
-if what == "save":
-    checkpoint.fsync_file, checkpoint.fsync_folder = counted(checkpoint.fsync_file), counted(checkpoint.fsync_folder)
-train(read_options(Path(folder) / "run.toml"), run, resume=resume == "True", on_event=look)
+    def counted(call):
+        def hooked(path):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                die()
+            return call(path)
+        return hooked
+
+    if what == "fsync":
+        checkpoint.fsync_file, checkpoint.fsync_folder = counted(checkpoint.fsync_file), counted(checkpoint.fsync_folder)
+    train(read_options(Path(sys.argv[1]) / "run.toml"), run, resume=resume, on_event=look)
+
+for number, (what, step) in enumerate(json.loads(sys.argv[3])):
+    child = os.fork()  # torch is loaded, and has computed nothing yet
+    if not child:
+        live(sys.argv[2], what, step, number > 0)
+        os._exit(0)
+    print(os.WTERMSIG(os.waitpid(child, 0)[1]))
 """
 
 
 @pytest.fixture
 def killed(tmp_path):
-    """Run options in a process of its own, which kills itself at an event of some step, or at some fsync of a checkpoint."""
+    """Run options in processes of their own, one after the other, each of which kills itself at some place and time.
+
+    A place is the kind of an event, of a step, or `fsync`, the n-th one of checkpoints.
+    """
     folder = tmp_path / "options"
     folder.mkdir()
 
-    def call(options, run, what, number, *, resume) -> None:
+    def call(options, run, *places) -> None:
         write_options(options, folder)
         (folder / "config.json").write_text(options.config_file.read_text())
-        words = [str(word) for word in (folder, run, resume, what, number)]
+        words = [str(folder), str(run), json.dumps(places)]
         done = subprocess.run(
             [sys.executable, "-P", "-c", PROGRAM, *words], capture_output=True, text=True, check=False
         )
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert done.stdout.split() == [str(int(signal.SIGKILL))] * len(places), done.stderr
 
     return call
 
@@ -76,8 +87,8 @@ def killed(tmp_path):
     [
         (("StepRecord", 17), ("StepRecord", 26)),
         pytest.param(("StepRecord", 3), ("CheckpointSaved", 10), marks=pytest.mark.extended),
-        pytest.param(("save", 3), ("save", 9), marks=pytest.mark.extended),
-        pytest.param(("save", 12), ("StepRecord", 39), marks=pytest.mark.extended),
+        pytest.param(("fsync", 3), ("fsync", 9), marks=pytest.mark.extended),
+        pytest.param(("fsync", 12), ("StepRecord", 39), marks=pytest.mark.extended),
         pytest.param(("RunStarted", 0), ("EpochEnded", 49), marks=pytest.mark.extended),
     ],
 )
@@ -86,8 +97,7 @@ def test_a_run_that_was_killed_twice_is_the_run(make_options, tmp_path, rows, ki
     options = make_options(steps=52, accumulate=2, precision="bf16")
     straight, run = tmp_path / "straight", tmp_path / "run"
     train(options, straight)
-    killed(options, run, *first, resume=False)
-    killed(options, run, *second, resume=True)
+    killed(options, run, first, second)
     began: list[int] = []
 
     def note(event: object) -> None:

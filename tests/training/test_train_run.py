@@ -148,7 +148,7 @@ def test_parts_that_do_not_divide_the_batch(make_options, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("stops", [True, False])
+@pytest.mark.parametrize("stops", [True, pytest.param(False, marks=pytest.mark.extended)])
 def test_a_run_that_only_skips(make_options, tmp_path, rows, stops):
     """Once 5 % of a thousand steps were skipped for a hundred, it is said once, and the run stops if asked."""
     notices: list[str] = []

@@ -1,6 +1,8 @@
 """A build that ends early leaves the old state or the new one, nothing between; the same command then succeeds."""
 
 import os
+import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -187,8 +189,9 @@ def test_a_full_disk(sources, tmp_path, monkeypatch):
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize("store", ["hdf5", "lance"])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_small_disk(run_process, write_jsonl, tmp_path, workers):
+def test_a_small_disk(run_process, write_jsonl, tmp_path, workers, store):
     """On a real disk that fills up, the command ends with exit code 1 and the reason, and gives the space back."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -199,13 +202,29 @@ def test_a_small_disk(run_process, write_jsonl, tmp_path, workers):
     try:
         for name in ("a", "b"):
             write_jsonl(tmp_path / "in" / f"{name}.jsonl", ["x" * 1000] * 10_000)
-        ran = run_process("build", tmp_path / "in", "-o", disk / "c", "--workers", workers)
+        ran = run_process("build", tmp_path / "in", "-o", disk / "c", "--workers", workers, "--store", store)
         assert ran.code == 1
         assert "the disk is full: " in ran.err
         assert "Traceback" not in ran.err
         assert list(disk.iterdir()) == []
     finally:
         subprocess.run([unmount, disk], check=True)
+
+
+@pytest.mark.parametrize("store", ["hdf5", pytest.param("lance", marks=pytest.mark.extended)])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_write_that_the_system_refuses(run_process, write_jsonl, tmp_path, workers, store):
+    """Where a file may not grow any more, though the disk has room: exit code 1, the file and the reason, nothing left."""
+    for name in ("a", "b"):
+        write_jsonl(tmp_path / "in" / f"{name}.jsonl", ["x" * 1000] * 5000)
+    ran = run_process(
+        *("build", tmp_path / "in", "-o", tmp_path / "c", "--workers", workers, "--store", store),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 21, 1 << 21)),
+    )
+    assert ran.code == 1
+    assert re.search(r"/c/00000[01]-0000-0000: cannot be written: File too large; nothing was published\n$", ran.err)
+    assert "Traceback" not in ran.err
+    assert not (tmp_path / "c").exists()
 
 
 class Wrong(headrace.Tokenizer):

@@ -37,6 +37,7 @@ __all__ = [
     "publish_corpus",
     "refuse_foreign_tokenizer",
     "remove_attempt",
+    "remove_empty_data_sets",
     "remove_files",
     "remove_first_pass",
     "remove_lance_shard",
@@ -194,6 +195,14 @@ def lance_files(folder: Path) -> Iterator[Path]:
             for entry in os.scandir(folder / data_set / "data"):
                 if DATA_FILE.fullmatch(entry.name):
                     yield Path(entry.path)
+
+
+def remove_empty_data_sets(folder: Path) -> None:
+    """Remove the folders of Lance data sets in which there is nothing."""
+    for data_set in DATA_SETS:
+        for path in (folder / data_set / "data", folder / data_set):
+            with suppress(OSError):
+                path.rmdir()
 
 
 def remove_attempt(folder: Path, key: Key, *, alone: bool = False) -> None:

@@ -14,6 +14,7 @@ from headrace.building.shard_writing import BeginShard, GrowingFile, ShardWriter
 from headrace.errors import BuildError, HeadraceError
 from headrace.manifest import ShardEntry
 from headrace.storage.incoming import NO_HASHES
+from headrace.storage.lance_open import lance_reason
 
 __all__ = ["Opened", "Origins", "RollingShards", "flush_chunks", "gone", "ignore", "require_folder"]
 
@@ -187,7 +188,7 @@ class RollingShards:
     def _not_written(self, error: Exception) -> BuildError:
         require_folder(self._folder)
         found = _HDF5_REASON.search(str(error))
-        reason = found.group(1) if found else getattr(error, "strerror", None) or str(error)
+        reason = found.group(1) if found else getattr(error, "strerror", None) or lance_reason(error)
         return BuildError(f"{self._folder / self._shard_id}: cannot be written: {reason}; nothing was published")
 
     def create_empty(self) -> None:

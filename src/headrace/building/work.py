@@ -12,6 +12,7 @@ from headrace.building.journal import Journal, Shuffled
 from headrace.building.output import (
     DROPPED,
     OutputFolder,
+    remove_empty_data_sets,
     remove_first_pass,
     remove_logs,
     remove_partial,
@@ -207,6 +208,7 @@ class Work:
             elif not finished:
                 (self.folder.path / BUILDING_NAME).unlink(missing_ok=True)
                 self.journal.restore()
+                remove_empty_data_sets(self.shards)
                 (self.shards / DROPPED).rmdir()  # empty now, unless there was a corpus before
         if not finished and self.mode == "overwrite":
             shutil.rmtree(self.shards, ignore_errors=True)

@@ -12,7 +12,7 @@ from headrace.errors import CorruptShardError, HeadraceError, MissingExtraError,
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-__all__ = ["is_lance", "naming", "open_dataset", "split_version"]
+__all__ = ["is_lance", "lance_reason", "naming", "open_dataset", "split_version"]
 
 _MANIFESTS = "_versions"
 """The folder in a data set that holds a manifest for each version."""
@@ -63,7 +63,7 @@ def open_dataset(path: Path, version: str | int | None = None) -> "LanceDataset"
     except (OSError, ValueError, RuntimeError) as error:
         _require_version(path, version)
         raise UnreadableShardError(
-            f"{path}: Lance cannot open it: {_first_line(error)}; if its newest manifest in {_MANIFESTS} is cut or empty, "
+            f"{path}: Lance cannot open it: {lance_reason(error)}; if its newest manifest in {_MANIFESTS} is cut or empty, "
             "open the version before it (@v and its number)"
         ) from error
 
@@ -99,14 +99,15 @@ def naming(path: str | os.PathLike[str], what: str = "") -> Generator[None]:
     except (OSError, ValueError, RuntimeError) as error:
         if not Path(path).exists():
             raise MissingShardError(f"{path}: no such file") from error
-        raise CorruptShardError(f"{path}: {what}Lance cannot read it: {_first_line(error)}") from error
+        raise CorruptShardError(f"{path}: {what}Lance cannot read it: {lance_reason(error)}") from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of Lance's Rust: no Exception, and in no module to import
             raise
-        raise CorruptShardError(f"{path}: {what}Lance cannot read it: {_first_line(error)}") from error
+        raise CorruptShardError(f"{path}: {what}Lance cannot read it: {lance_reason(error)}") from error
 
 
-def _first_line(error: BaseException) -> str:
-    """What Lance says, without the place in its own source."""
-    text = str(error).strip().partition("\n")[0]
-    return re.sub(r",? ?/[^ ]*\.rs:\d+:\d+.*", "", text)[:300]
+def lance_reason(error: BaseException) -> str:
+    """What Lance says, without the place in its own source, nor that it is an error of the system."""
+    text = str(error).strip().partition("\n")[0] or type(error).__name__
+    text = re.sub(r",? ?/[^ ]*\.rs:\d+:\d+.*", "", text)
+    return re.sub(r"^LanceError\(IO\): (.+) \(os error \d+\)$", r"\1", text)[:300]

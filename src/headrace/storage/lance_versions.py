@@ -19,6 +19,7 @@ from headrace.manifest import LanceVersions, Manifest, ShardEntry
 from headrace.storage.atomic import fsync_file, fsync_folder
 from headrace.storage.lance_file import read_lance_file
 from headrace.storage.lance_names import COLUMN, DATA_SETS, DOCS, MASKS, TOKENS, docs_path, mask_path
+from headrace.storage.lance_open import lance_reason
 from headrace.storage.lance_shard import Head
 from headrace.storage.lance_values import DATA_STORAGE_VERSION, values_schema
 from headrace.storage.lance_writer import docs_schema, import_lance
@@ -119,7 +120,7 @@ def check_data_sets(corpus: Path, manifest: Manifest) -> list[Problem]:
             fragments = lance.dataset(str(corpus / name), version=version).get_fragments()
             there = [(_file_of(fragment), fragment.count_rows()) for fragment in fragments]
         except (ValueError, OSError, RuntimeError) as error:
-            found.append(Problem(f"{corpus / name}", f"version {version} cannot be opened: {_first_line(error)}"))
+            found.append(Problem(f"{corpus / name}", f"version {version} cannot be opened: {lance_reason(error)}"))
             continue
         if there != wanted:
             odd = next((n for n, pair in enumerate(zip(there, wanted, strict=False)) if pair[0] != pair[1]), len(there))
@@ -320,8 +321,4 @@ def _reporting(folder: Path) -> Generator[None]:
     try:
         yield
     except (ValueError, OSError, RuntimeError) as error:
-        raise BuildError(f"{folder}: Lance cannot write it: {_first_line(error)}; nothing was published") from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+        raise BuildError(f"{folder}: Lance cannot write it: {lance_reason(error)}; nothing was published") from error

@@ -125,3 +125,6 @@ def test_parts_of_pinned_batches_must_divide(make_loader):
     """Parts that do not divide the rows are refused before anything is copied."""
     with pytest.raises(PlanError, match="of must divide"):
         next(iter(PinnedBatches(make_loader(), "cpu", of=3)))
+    for wrong in (0, 1.0, None):
+        with pytest.raises(PlanError, match="of must be"):
+            PinnedBatches(make_loader(), "cpu", of=wrong)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
+import headrace
 from headrace.adapters.huggingface import STATE_NAME, HeadraceTrainerMixin
 from headrace.errors import PlanError, TokenIdError
 
@@ -91,6 +92,7 @@ def test_what_does_not_fit_is_refused(make_loader, tmp_path):
         ("part 1 of 2", make_loader(**PLAN, rank=1, world_size=2), {}),
         ("max_steps: wanted 1 to", make_loader(**PLAN, plan_order="sequential"), {"max_steps": 10**6}),
         ("wanted a headrace.Loader", [1, 2], {}),
+        ("from step 3 on the plan has 9 rows", make_loader(**{**PLAN, "plan_batch_size": [(0, 8), (3, 9)]}), {}),
     ):
         with pytest.raises(PlanError, match=wanted):
             trainer_of(loader, tmp_path, **options).train()
@@ -120,6 +122,19 @@ def test_another_plan_is_refused(make_loader, tmp_path):
     trainer_of(make_loader(**PLAN), tmp_path, max_steps=2).train()
     with pytest.raises(PlanError, match="seed"):
         trainer_of(make_loader(**PLAN, plan_seed=2), tmp_path).train(resume_from_checkpoint=True)
+    # One that may differ is named by the class.
+    skipping = make_loader(**PLAN)
+    skipping = headrace.Loader(skipping.corpus, skipping.plan.skip(3))
+    with pytest.raises(PlanError, match="skipped"):
+        trainer_of(skipping, tmp_path).train(resume_from_checkpoint=True)
+    moved = trainer_of(skipping, tmp_path / "skipping")
+    moved.headrace_allow = {"skipped"}
+    moved.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert_steps(moved, make_loader(**PLAN), [2, *range(4, STEPS + 1)], 2)
+    for damaged in (b"{", b"\xff", b""):
+        (tmp_path / "checkpoint-2" / STATE_NAME).write_bytes(damaged)
+        with pytest.raises(PlanError, match=rf"{STATE_NAME}: wanted what state_dict\(\) returned, as JSON"):
+            trainer_of(make_loader(**PLAN), tmp_path).train(resume_from_checkpoint=True)
     # A checkpoint without it goes on from the Trainer's own step.
     (tmp_path / "checkpoint-2" / STATE_NAME).unlink()
     without = trainer_of(make_loader(**PLAN), tmp_path)

@@ -230,6 +230,25 @@ def test_another_corpus_is_refused_and_the_version_that_fits_is_named(tmp_path, 
     np.testing.assert_array_equal(again.batch(7).input_ids, loader.batch(7).input_ids)
 
 
+def test_the_state_of_a_corpus_that_has_grown_since_is_of_what_it_was(tmp_path, headrace_append):
+    """A loader of a live corpus serves what its plan is of, so its state goes on with that version, whatever came later."""
+    folder = tmp_path / "corpus"
+    before = headrace_append(folder, first=True)
+    live = headrace.open(folder, live=True)
+    made = Plan(order="blocks", token_count=len(live), window=8, batch_size=4, corpus=str(live.fingerprint))
+    loader = Loader(live, made)
+    loader.step = 7
+    state = loader.state_dict()
+    headrace_append(folder, first=False)
+    assert live.refresh()
+    assert len(live) > made.token_count
+    assert loader.state_dict() == loader.on_rank(1, 2).state_dict() == state
+    loader.load_state_dict(state)
+    again = Loader(headrace.open(folder, version=str(before.fingerprint)), made)
+    again.load_state_dict(loader.state_dict())
+    np.testing.assert_array_equal(again.batch(7).input_ids, loader.batch(7).input_ids)
+
+
 @pytest.fixture
 def headrace_append(tmp_path):
     """Build a corpus of one file, then append another; return what is open after each."""

@@ -3,7 +3,7 @@
 import inspect
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,9 @@ class HeadraceTrainerMixin:
     with other numbers of processes and accumulated parts. The loader's state lies beside each checkpoint (`STATE_NAME`), and
     another corpus or plan is refused.
 
+    What of the plan may differ from a checkpoint's is said by the class, as after `plan.skip`: `headrace_allow = ("skipped",)`;
+    see `allow` of `Loader.load_state_dict`.
+
     `max_steps` must be set: a plan has no epochs of the Trainer's kind. `state.epoch` is corrected to the passes over the
     windows (for random windows: to the share of `max_steps`). Predictions that do not count have the label -100.
     """
@@ -54,13 +57,15 @@ class HeadraceTrainerMixin:
     model: Any
     accelerator: Any
     train_dataset: Any
+    headrace_allow: Collection[str] = ()
+    """Names of fields that may differ from the state beside a checkpoint."""
     _checkpoint: str | None = None
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, FBT001  # as there
         """Train as `Trainer.train` does, and compare the state beside a checkpoint with this run's.
 
         Raises:
-            PlanError: the checkpoint is of another corpus or plan.
+            PlanError: the checkpoint is of another corpus or plan, or what lies beside it is damaged.
         """
         found = resume_from_checkpoint
         if found is True:
@@ -133,15 +138,38 @@ class HeadraceTrainerMixin:
         check_vocabulary(self.model, loader.corpus)  # pyright: ignore[reportArgumentType]  # any corpus; it says if not
         path = Path(self._checkpoint or "") / STATE_NAME
         if self._checkpoint and path.exists():
-            loader.load_state_dict(json.loads(path.read_text(encoding="utf-8")))
+            loader.load_state_dict(_read_state(path), allow=self.headrace_allow)
         elif self._checkpoint:
             _log.info("%s: no such file; going on from the Trainer's own step", path)
+        self._check_schedule(loader)
+
+    def _check_schedule(self, loader: Loader) -> None:
+        """Refuse, before anything is trained, a later batch size that cannot be cut into what is accumulated."""
+        plan, step, parts = loader.plan, loader.step, loader.world_size * self.args.gradient_accumulation_steps
+        while step < self.args.max_steps:
+            size = plan.batch_size_at(step)
+            if size % parts:
+                raise PlanError(
+                    f"batch_size: from step {step} on the plan has {size} rows, which {loader.world_size} data-parallel processes x "
+                    f"{self.args.gradient_accumulation_steps} gradient_accumulation_steps do not divide"
+                )
+            step = plan.steps_alike(step).stop
 
     def _wanted_columns(self) -> "_Columns":
         known = inspect.signature(self.model.forward).parameters
         if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
             return _Columns({"input_ids", "labels", "position_ids"})
         return _Columns({"input_ids", "labels", "position_ids", "document_ids"} & known.keys())
+
+
+def _read_state(path: Path) -> Any:  # noqa: ANN401  # whatever is there; the loader checks it
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise PlanError(
+            f"{path}: wanted what state_dict() returned, as JSON; {error}. Take another checkpoint, or remove the file: the run "
+            "then goes on from the Trainer's own step, and nothing says whether it is of this plan"
+        ) from error
 
 
 class _Columns:

@@ -100,6 +100,8 @@ class Loader:
         self.world_size = world_size
         self.dtype = checked_dtype(dtype, corpus)
         self.corpus = corpus
+        # Of the corpus as it is now: one that grows later has the tokens of this plan still, under another fingerprint.
+        self._identity = {**corpus_identity(corpus), "boundary_loss": boundary_loss}
         if pad_id is not None:
             pad_id = checked_int("pad_id", pad_id, least=0, below=min(1 << 8 * self.dtype.itemsize, POSITION_LIMIT))
         self._pad_id = boundary_of(corpus) if pad_id is None else pad_id
@@ -318,10 +320,6 @@ class Loader:
         if self.plan.order == "documents":
             return unserved_targets(ends_of(self.corpus), self.plan.read_length)
         return 0 if self.plan.order == "random" else self.plan.tail_tokens + self.plan.lost_targets
-
-    @property
-    def _identity(self) -> dict[str, object]:
-        return {**corpus_identity(self.corpus), "boundary_loss": self._options.boundary_loss}
 
     def _located(self, step: int, of: int) -> Rows:
         return locate_rows(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headrace.adapters.torch.tensors import marks_of, with_marks
 from headrace.loading import Loader
+from headrace.sampling.checks import checked_int
 
 __all__ = ["PinnedBatches"]
 
@@ -38,7 +39,7 @@ class PinnedBatches:
     ) -> None:
         self.loader = loader
         self.device = torch.device(device)
-        self.of = of
+        self.of = checked_int("of", of, least=1)
         self.ignore_index = ignore_index
         self._stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
 

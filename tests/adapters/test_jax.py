@@ -56,6 +56,21 @@ except PlanError as error:
     assert "part 1 of 2" in str(error)
 else:
     raise AssertionError
+eight = Mesh(np.array(jax.devices()), ("data",))
+odd = headrace.Loader(corpus, headrace.Plan(order="blocks", token_count=len(corpus), window=16, batch_size=12))
+for wrong, wanted, call in (
+    (TypeError, "wanted a jax.sharding.Mesh, found NoneType", lambda: data_parallel(None)),
+    (TypeError, "axes: wanted a name", lambda: data_parallel(eight, None)),
+    (TypeError, "wanted a headrace.Loader, found NoneType", lambda: JaxBatches(None, eight)),
+    (PlanError, "rows for each of 8 devices along data, found 12", lambda: next(iter(JaxBatches(odd, eight)))),
+    (PlanError, "found 1", lambda: next(iter(JaxBatches(loader, eight, of=16)))),
+):
+    try:
+        call()
+    except wrong as error:
+        assert wanted in str(error), error
+    else:
+        raise AssertionError(wanted)
 """
 
 RANKED = """

@@ -98,6 +98,8 @@ def test_numbers_win():
     for options in ({"rank": 1}, {"world_size": 2}, {"rank": 3, "world_size": 3}):
         with pytest.raises(PlanError, match="rank"):
             data_parallel(**options)
+    with pytest.raises(PlanError, match=r"dims: \('dp',\) are of a mesh, and none was given"):
+        data_parallel(None, ["dp"])
 
 
 def test_without_a_group_there_is_one_part(monkeypatch):

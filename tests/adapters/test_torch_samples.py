@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from headrace.errors import OutOfRangeError, PlanError
-from headrace.torch import SampleDataset, StepSampler
+from headrace.torch import BatchStream, PinnedBatches, SampleDataset, StepDataLoader, StepSampler
 
 ORDERS = ["blocks", "sequential", "documents"]
 
@@ -54,6 +54,30 @@ def test_a_random_plan_needs_a_number_of_samples(make_loader):
             dataset[sample]
     with pytest.raises(OutOfRangeError, match="samples -1 to -1"):
         dataset.__getitems__([-1])
+    for wrong in ("1", 1.0, slice(0, 2), None):
+        with pytest.raises(TypeError, match="sample: wanted the number of one, found"):
+            dataset[wrong]
+    with pytest.raises(PlanError, match="at least one, found none"):
+        dataset.__getitems__([])
+
+
+def test_a_sampler_of_steps_in_the_place_of_one_of_samples(make_loader):
+    """A DataLoader that was given it as `sampler` is told where it goes."""
+    loader = make_loader()
+    with pytest.raises(TypeError, match="batch_sampler=sampler"):
+        next(iter(DataLoader(SampleDataset(loader), sampler=StepSampler(loader))))
+
+
+def test_what_is_no_loader_is_refused(make_loader):
+    """A corpus, nothing, or an adapter in the place of a loader is told by what it is; so is what no label can be."""
+    for wrong in (make_loader().corpus, None, StepDataLoader(make_loader())):
+        for adapter in (BatchStream, StepDataLoader, StepSampler, SampleDataset, lambda it: PinnedBatches(it, "cpu")):
+            with pytest.raises(TypeError, match=f"wanted a headrace.Loader, found {type(wrong).__name__}"):
+                adapter(wrong)
+    for adapter in (BatchStream, SampleDataset, lambda it, **options: PinnedBatches(it, "cpu", **options)):
+        for index in ("-100", 1.0):
+            with pytest.raises(PlanError, match="ignore_index must be an integer"):
+                adapter(make_loader(), ignore_index=index)
 
 
 @pytest.mark.parametrize("order", ["blocks", "sequential"])

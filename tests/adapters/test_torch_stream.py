@@ -129,6 +129,17 @@ def test_options_that_the_plan_decides_are_refused(make_loader, options):
         StepDataLoader(make_loader(), **options)
 
 
+def test_options_that_say_what_the_plan_does_are_taken(make_loader, assert_batch):
+    """What a DataLoader over whole batches needs, and torch's own defaults, change nothing."""
+    loader = make_loader()
+    for options in (
+        {"batch_size": None},
+        {"shuffle": False, "drop_last": False},
+        {"collate_fn": None, "in_order": True},
+    ):
+        assert_batch(next(iter(StepDataLoader(loader, **options))), loader.batch(0))
+
+
 @pytest.mark.parametrize("workers", WORKERS)
 def test_the_step_loader_counts_what_was_taken(make_loader, workers):
     """Its state is what the trainer took, not what workers made ahead: a resume of a resume, with other workers, is exact."""

@@ -104,12 +104,15 @@ def test_a_model_s_vocabulary_is_compared(make_loader):
     """A model with fewer ids than the corpus is refused with both numbers; one with as many or more is not."""
     corpus = make_loader().corpus
     check_vocabulary(257, corpus)
-    check_vocabulary(_Model(300), corpus)
+    for known in (_Model(300), torch.nn.Embedding(300, 2), np.int64(257)):
+        check_vocabulary(known, corpus)
     for model in (256, _Model(256)):
         with pytest.raises(TokenIdError, match="0 to 255, the corpus' vocabulary has 257"):
             check_vocabulary(model, corpus)
     with pytest.raises(TypeError, match="does not say"):
         check_vocabulary(object(), corpus)
+    with pytest.raises(TypeError, match="bool does not say"):
+        check_vocabulary(True, corpus)
 
 
 class _Model(torch.nn.Module):

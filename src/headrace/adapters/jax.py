@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.adapters.part import DataParallel
+from headrace.adapters.part import DataParallel, require_loader
 from headrace.errors import PlanError, TokenIdError
 from headrace.loading import Batch, Loader
 from headrace.sampling.checks import checked_int
@@ -36,7 +36,7 @@ def data_parallel(mesh: Mesh, axes: str | tuple[str, ...] = "data") -> DataParal
         PlanError: the mesh has no such axis, or the rows of a process' devices are no part of equal size: arrange the mesh
             so that each process has devices side by side along them.
     """
-    names = (axes,) if isinstance(axes, str) else tuple(axes)
+    names = _names_of(mesh, axes)
     unknown = [name for name in names if name not in mesh.shape]
     if unknown or not names:
         raise PlanError(f"axes: the mesh has the axes {', '.join(mesh.shape)}, found {axes!r}")
@@ -69,10 +69,17 @@ def as_arrays(batch: Batch, mesh: Mesh, axes: str | tuple[str, ...] = "data") ->
 
     Raises:
         TokenIdError: an id or number is too large for int32.
+        PlanError: the devices do not divide the rows.
     """
     integer = jax.dtypes.canonicalize_dtype(np.int64)  # int32, unless 64 bits are enabled
-    sharding = NamedSharding(mesh, PartitionSpec((axes,) if isinstance(axes, str) else tuple(axes)))
+    sharding = NamedSharding(mesh, PartitionSpec(_names_of(mesh, axes)))
     parts = data_parallel(mesh, axes).world_size
+    rows, devices = parts * len(batch.input_ids), int(np.prod([mesh.shape[name] for name in _names_of(mesh, axes)]))
+    if rows % devices:
+        raise PlanError(
+            f"batch: wanted rows for each of {devices} devices along {', '.join(_names_of(mesh, axes))}, found {rows}: make the plan's "
+            "batch size, divided by the parts of a step, a multiple of them"
+        )
     made: dict[str, jax.Array] = {}
     for name in _NAMES:
         values: Any = getattr(batch, name)
@@ -88,6 +95,16 @@ def as_arrays(batch: Batch, mesh: Mesh, axes: str | tuple[str, ...] = "data") ->
         shape = (parts * values.shape[0], *values.shape[1:])
         made[name] = jax.make_array_from_process_local_data(sharding, np.ascontiguousarray(values), shape)
     return made
+
+
+def _names_of(mesh: object, axes: object) -> tuple[str, ...]:
+    """Return the axes' names."""
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh: wanted a jax.sharding.Mesh, found {type(mesh).__name__}")
+    names: Any = (axes,) if isinstance(axes, str) else axes
+    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"axes: wanted a name of an axis of the mesh, or several, found {axes!r}")
+    return tuple(names)
 
 
 class JaxBatches:
@@ -107,6 +124,7 @@ class JaxBatches:
     """
 
     def __init__(self, loader: Loader, mesh: Mesh, axes: str | tuple[str, ...] = "data", *, of: int = 1) -> None:
+        loader = require_loader(loader)
         ranks = data_parallel(mesh, axes)
         if (loader.rank, loader.world_size) != ranks:
             raise PlanError(

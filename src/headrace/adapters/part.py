@@ -1,8 +1,10 @@
-"""Which part of every batch a process serves."""
+"""What adapters serve: a loader, and which part of every batch a process is to have of it."""
 
 from typing import NamedTuple
 
-__all__ = ["DataParallel"]
+from headrace.loading import Loader
+
+__all__ = ["DataParallel", "require_loader"]
 
 
 class DataParallel(NamedTuple):
@@ -10,3 +12,16 @@ class DataParallel(NamedTuple):
 
     rank: int
     world_size: int
+
+
+def require_loader(loader: object) -> Loader:
+    """Return what was given, if it is a loader.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(loader, Loader):
+        raise TypeError(
+            f"loader: wanted a headrace.Loader, found {type(loader).__name__}; make one: headrace.Loader(corpus, plan)"
+        )
+    return loader

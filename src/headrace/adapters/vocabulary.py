@@ -2,6 +2,8 @@
 
 from typing import Any, Protocol
 
+import numpy as np
+
 from headrace.errors import TokenIdError
 
 __all__ = ["check_vocabulary"]
@@ -16,8 +18,8 @@ def check_vocabulary(model: Any, corpus: _HasVocabulary) -> None:  # noqa: ANN40
     """Refuse a model that knows fewer ids than a corpus may hold: on a GPU that is an assertion far from its cause, or none.
 
     Args:
-        model: the number of ids; or a model with `get_input_embeddings()`, as those of transformers, or with a `config`
-            that says `vocab_size`.
+        model: the number of ids; or an embedding, or a model with `get_input_embeddings()`, as those of transformers, or
+            with a `config` that says `vocab_size`.
         corpus: what is to be served.
 
     Raises:
@@ -34,10 +36,10 @@ def check_vocabulary(model: Any, corpus: _HasVocabulary) -> None:  # noqa: ANN40
 
 
 def _ids_of(model: Any) -> int:  # noqa: ANN401  # as above
-    if isinstance(model, int):
-        return model
+    if isinstance(model, int | np.integer) and not isinstance(model, bool):
+        return int(model)
     embeddings: Any = getattr(model, "get_input_embeddings", None)
-    count = getattr(embeddings(), "num_embeddings", None) if callable(embeddings) else None
+    count = getattr(embeddings() if callable(embeddings) else model, "num_embeddings", None)
     if count is None:
         count = getattr(getattr(model, "config", None), "vocab_size", None)
     if not isinstance(count, int):

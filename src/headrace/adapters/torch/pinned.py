@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headrace.adapters.torch.tensors import marks_of, with_marks
+from headrace.adapters.part import require_loader
+from headrace.adapters.torch.tensors import checked_ignore_index, marks_of, with_marks
 from headrace.loading import Loader
 from headrace.sampling.checks import checked_int
 
@@ -37,10 +38,10 @@ class PinnedBatches:
     def __init__(
         self, loader: Loader, device: torch.device | str, *, of: int = 1, ignore_index: int | None = None
     ) -> None:
-        self.loader = loader
+        self.loader = require_loader(loader)
         self.device = torch.device(device)
         self.of = checked_int("of", of, least=1)
-        self.ignore_index = ignore_index
+        self.ignore_index = checked_ignore_index(ignore_index)
         self._stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:

@@ -41,7 +41,7 @@ def data_parallel(
         wrong where models are split over processes; without a group, part 0 of 1.
 
     Raises:
-        PlanError: only one of the two is given, the mesh has no such dimension or does not hold this process, or
+        PlanError: only one of the two is given, or dimensions without a mesh; the mesh has no such dimension or does not hold this process, or
             `WORLD_SIZE` says that there are more processes and no group is there yet.
     """
     if rank is not None or world_size is not None:
@@ -49,6 +49,8 @@ def data_parallel(
             raise PlanError(f"rank and world_size: wanted both or neither, found {rank} and {world_size}")
         world_size = checked_int("world_size", world_size, least=1)
         return DataParallel(checked_int("rank", rank, least=0, below=world_size), world_size)
+    if mesh is None and dims is not None:
+        raise PlanError(f"dims: {tuple(dims)} are of a mesh, and none was given; without a mesh, leave them out")
     return _of_group() if mesh is None else _of_mesh(mesh, dims)
 
 

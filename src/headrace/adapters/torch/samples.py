@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, Sampler
 
+from headrace.adapters.part import require_loader
 from headrace.adapters.torch.numbered import load_number, state_at
-from headrace.adapters.torch.tensors import Row, Rows, as_tensors
+from headrace.adapters.torch.tensors import Row, Rows, as_tensors, checked_ignore_index
 from headrace.errors import OutOfRangeError, PlanError
 from headrace.loading import Loader
 from headrace.sampling.checks import checked_int
@@ -34,12 +35,13 @@ class SampleDataset(Dataset[Row]):
     """
 
     def __init__(self, loader: Loader, *, samples: int | None = None, ignore_index: int | None = None) -> None:
+        loader = require_loader(loader)
         plan = loader.plan
         if samples is None and plan.order == "random":
             raise PlanError("samples: a random plan has no epochs; say how many samples the data set has")
         end = plan.first_sample(plan.step_limit)
         self.loader = copy(loader)
-        self.ignore_index = ignore_index
+        self.ignore_index = checked_ignore_index(ignore_index)
         self._count = (
             min(plan.windows, end) if samples is None else checked_int("samples", samples, least=1, below=end + 1)
         )
@@ -52,18 +54,34 @@ class SampleDataset(Dataset[Row]):
 
         Raises:
             OutOfRangeError: (an IndexError) it has no such sample.
+            TypeError: `sample` is no integer.
         """
+        sample = _number(sample)
         if not 0 <= sample < len(self):
             raise OutOfRangeError(f"sample {sample} is outside the {len(self)} samples of the data set")
         return self.__getitems__([sample])[0]
 
     def __getitems__(self, samples: Sequence[int]) -> Rows:
         """Return samples that were read together. Those of steps beyond its end are there too, padding among them."""
-        numbers = np.array([index(sample) for sample in samples], np.int64)
+        numbers = np.array([_number(sample) for sample in samples], np.int64)
+        if not numbers.size:
+            raise PlanError("samples: wanted at least one, found none")
         try:
             return Rows(as_tensors(self.loader.samples(numbers), self.ignore_index))
         except PlanError as error:
             raise OutOfRangeError(f"samples {numbers.min()} to {numbers.max()}: {error}") from error
+
+
+def _number(sample: Any) -> int:  # noqa: ANN401  # whatever a sampler gives
+    try:
+        return index(sample)
+    except TypeError as error:
+        hint = (
+            "; a StepSampler gives lists of them: DataLoader(dataset, batch_sampler=sampler)"
+            if isinstance(sample, list)
+            else ""
+        )
+        raise TypeError(f"sample: wanted the number of one, found {type(sample).__name__}{hint}") from error
 
 
 class StepSampler(Sampler[list[int]]):
@@ -80,6 +98,7 @@ class StepSampler(Sampler[list[int]]):
 
     def __init__(self, loader: Loader, *, of: int = 1, steps: int | None = None) -> None:
         super().__init__()
+        loader = require_loader(loader)
         limit = loader.plan.step_limit
         self.loader = copy(loader)
         self.of = checked_int("of", of, least=1)

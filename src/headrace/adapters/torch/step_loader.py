@@ -45,12 +45,14 @@ class StepDataLoader(DataLoader[WholeBatch]):
 
     def __init__(self, batches: BatchStream | Loader, **options: Any) -> None:  # noqa: ANN401  # torch's own
         self._taken = 0
-        decided = [name for name in _DECIDED if options.get(name) is not None]
+        # What is left out, or says False, is as the plan has it.
+        decided = [name for name in _DECIDED if options.get(name) is not None and options[name] is not False]
         if decided or not options.get("in_order", True):
             raise PlanError(
                 f"{', '.join(decided) or 'in_order=False'}: the plan says which rows are in which batch, and in which order; "
                 "leave it out, and change the plan instead"
             )
+        options = {name: value for name, value in options.items() if name not in _DECIDED}
         stream = batches if isinstance(batches, BatchStream) else BatchStream(batches)
         # A generator of its own: else each iterator takes a number from torch's, and a resumed model's dropout is another.
         super().__init__(stream, batch_size=None, collate_fn=_unchanged, generator=torch.Generator(), **options)

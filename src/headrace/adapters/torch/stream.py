@@ -7,9 +7,10 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
+from headrace.adapters.part import require_loader
 from headrace.adapters.torch.numbered import load_number, state_at
 from headrace.adapters.torch.place import Place
-from headrace.adapters.torch.tensors import WholeBatch, as_tensors
+from headrace.adapters.torch.tensors import WholeBatch, as_tensors, checked_ignore_index
 from headrace.errors import PlanError
 from headrace.loading import Loader
 from headrace.loading.prefetch import prefetched
@@ -41,11 +42,12 @@ class BatchStream(IterableDataset[WholeBatch]):
         self, loader: Loader, *, of: int = 1, steps: int | None = None, ignore_index: int | None = None
     ) -> None:
         super().__init__()
+        loader = require_loader(loader)
         limit = loader.plan.step_limit
         self.loader = copy(loader)
         self.of = checked_int("of", of, least=1)
         self.steps = loader.plan.steps if steps is None else checked_int("steps", steps, least=0, below=limit + 1)
-        self.ignore_index = ignore_index
+        self.ignore_index = checked_ignore_index(ignore_index)
         self._place = Place(loader.step)
 
     @property

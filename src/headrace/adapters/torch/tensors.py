@@ -11,8 +11,9 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from headrace.errors import PlanError
 from headrace.loading import Batch
+from headrace.sampling.checks import POSITION_LIMIT, checked_int
 
-__all__ = ["Row", "Rows", "WholeBatch", "as_tensors", "marks_of", "with_marks"]
+__all__ = ["Row", "Rows", "WholeBatch", "as_tensors", "checked_ignore_index", "marks_of", "with_marks"]
 
 _MARKS = ("loss_mask", "document_ids", "position_ids")
 
@@ -60,6 +61,15 @@ def as_tensors(batch: Batch, ignore_index: int | None = None) -> dict[str, Tenso
         ids = {"input_ids": inputs, "targets": _ids(batch.targets)}
     marks = marks_of(batch)
     return with_marks(ids, marks, ignore_index) if marks else ids
+
+
+def checked_ignore_index(value: object) -> int | None:
+    """Return it as an int, or None.
+
+    Raises:
+        PlanError: it is no integer of 64 bits.
+    """
+    return None if value is None else checked_int("ignore_index", value, least=-POSITION_LIMIT)
 
 
 def marks_of(batch: Batch) -> dict[str, Tensor]:

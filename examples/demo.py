@@ -1,4 +1,4 @@
-"""`make demo`: the running Python's standard library becomes a verified corpus, and batches come out of it.
+"""`make demo`: the running Python's standard library becomes a verified corpus, batches come out of it, and a model is trained.
 
 Usage: demo.py FOLDER   (what it holds from an earlier run is removed)
 """
@@ -11,6 +11,7 @@ import sysconfig
 import tempfile
 import time
 import zlib
+from importlib.util import find_spec
 from pathlib import Path
 
 import as_described
@@ -68,6 +69,16 @@ def batches(corpus: headrace.Corpus) -> None:
     )
 
 
+def training(corpus: str, scratch: str) -> None:
+    """A tiny GPT-2 for some seconds, where what it needs is installed."""
+    missing = [name for name in ("torch", "transformers", "tqdm", "matplotlib", "tomli_w") if find_spec(name) is None]
+    if missing:
+        print(f"\nNo training run: {', '.join(missing)} not installed (pip install 'headrace[train]', or make test)")
+        return
+    sizes = ["--config", "tiny", "--window", "128", "--batch", "8", "--steps", "40", "--warmup", "5", "--lr", "3e-3"]
+    command("train", corpus, "-o", f"{scratch}/run", *sizes, "--device", "cpu")
+
+
 def main() -> int:
     """Run the demo; returns the exit code."""
     folder = Path(sys.argv[1])
@@ -81,6 +92,7 @@ def main() -> int:
         print("\nThe same in memory, from examples/as_described.py:")
         with tempfile.TemporaryDirectory() as scratch:
             code = as_described.main(scratch)
+            training(str(folder), scratch)
         print(
             f"\nshards={len(corpus.entries)} tokens={corpus.token_count} fingerprint={corpus.fingerprint}",
         )

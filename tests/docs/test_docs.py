@@ -14,6 +14,7 @@ from headrace.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
 
 
 def test_the_command_reference_is_fresh():
@@ -35,9 +36,9 @@ def test_the_worked_example_of_the_format(tmp_path):
     assert result.stdout.endswith(printed)
 
 
-@pytest.mark.parametrize("line", re.findall(r"^headrace (\w+ .*?)(?: +#.*)?$", README, re.MULTILINE))
-def test_the_readme_s_commands_parse(line):
-    """Each command line of the README has known options and the arguments it needs."""
+@pytest.mark.parametrize("line", re.findall(r"^headrace (\w+ .*?)(?: +#.*)?$", README + GUIDE, re.MULTILINE))
+def test_the_commands_that_are_shown_parse(line):
+    """Each command line of the README and the guide has known options and the arguments it needs."""
     name, *arguments = shlex.split(line)
     command = get_command(app).commands[name]
     if hasattr(command, "commands"):

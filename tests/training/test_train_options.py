@@ -78,6 +78,8 @@ def test_everything_wrong_is_named_at_once(tmp_path):
         ({"order": "random", "epochs": 1.0}, "epochs"),
         ({"order": "random"}, "steps"),
         ({"stride": 8}, "stride"),
+        ({"stride": 17, "window": 16, "evaluate": "d"}, "stride"),
+        ({"evaluate_every": 8}, "evaluate_every"),
     ],
 )
 def test_what_excludes_each_other_is_refused(fields, place):

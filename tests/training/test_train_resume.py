@@ -226,6 +226,7 @@ def test_signals_wait_for_a_checkpoint(make_options, tmp_path, rows, number):
     def interrupt(event: object) -> None:
         if isinstance(event, StepRecord) and event.step == 4:
             os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)  # torchrun passes it on to those that have it from the terminal
 
     class Ended(BaseException):
         pass
@@ -243,3 +244,48 @@ def test_signals_wait_for_a_checkpoint(make_options, tmp_path, rows, number):
     assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step-00000005"]
     train(options, tmp_path / "run", resume=True)
     assert rows(tmp_path / "run") == rows(tmp_path / "straight")
+
+
+@pytest.mark.extended
+def test_skips_before_a_kill_count(make_options, tmp_path, rows):
+    """The alarm of a run that was resumed is raised when that of a straight one is."""
+    options = make_options(steps=170, lr=1e30, warmup=0, stop_on_skips=True, checkpoint_every=30)
+    with pytest.raises(TrainingError, match="the run stops"):
+        train(options, tmp_path / "straight")
+
+    def stop(event: object) -> None:
+        if isinstance(event, StepRecord) and event.step == 100:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(options, tmp_path / "run", on_event=stop)
+    with pytest.raises(TrainingError, match="the run stops"):
+        train(options, tmp_path / "run", resume=True)
+    assert rows(tmp_path / "run") == rows(tmp_path / "straight")
+
+
+def test_one_process_at_a_time(make_options, tmp_path):
+    """Where a process trains, another one is refused, and so it is once more for a new run; then the folder is free."""
+    run = tmp_path / "run"
+    train(make_options(steps=2), run)
+    refused: list[str] = []
+
+    def again(event: object) -> None:
+        if isinstance(event, RunStarted):
+            with pytest.raises(TrainingError, match="another process trains there") as caught:
+                train(make_options(steps=3), run, resume=True)
+            refused.append(str(caught.value))
+
+    train(make_options(steps=3), run, resume=True, on_event=again)
+    assert len(refused) == 1
+    assert train(make_options(steps=4), run, resume=True).step == 4
+
+
+def test_what_a_killed_start_leaves_is_no_run(make_options, tmp_path, rows):
+    """Before the run file is there, no run has begun: the same command begins it."""
+    train(make_options(steps=2), tmp_path / "one")
+    (tmp_path / "run").mkdir()
+    for name in (".lock", "config.json", "schedule.svg"):
+        (tmp_path / "run" / name).write_bytes((tmp_path / "one" / name).read_bytes()[:10])
+    train(make_options(steps=2), tmp_path / "run")
+    assert rows(tmp_path / "run") == rows(tmp_path / "one")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import headrace
-from headrace.errors import CorruptShardError, ManifestError, TrainingError
+from headrace.errors import CorruptShardError, ManifestError, PlanError, TokenIdError, TrainingError
 from headrace.events import Notice
 from headrace.testing.corpora import random_documents, small_corpus
 from headrace.training.checkpoint import newest
@@ -108,6 +108,17 @@ def test_held_out_text_that_is_trained_on_is_refused(make_options, corpus_folder
     """The training corpus is no held-out one."""
     with pytest.raises(TrainingError, match="the same corpus"):
         train(make_options(evaluate=str(corpus_folder)), tmp_path / "run")
+
+
+def test_what_cannot_be_evaluated_is_known_at_once(make_options, tmp_path):
+    """A held-out corpus of more ids than the model has rows for, or too short for a target, stops the run before it begins."""
+    large = small_corpus(tmp_path / "large", random_documents(6, [40]), vocab_size=300)
+    with pytest.raises(TokenIdError, match="knows the ids 0 to 256"):
+        train(make_options(evaluate=str(large)), tmp_path / "run")
+    short = small_corpus(tmp_path / "short", [[[]]])
+    with pytest.raises(PlanError):
+        train(make_options(evaluate=str(short)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_parts_train_alike(make_options, tmp_path, rows):

@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from headrace.adapters.vocabulary import check_vocabulary
 from headrace.corpus import open_corpus
 from headrace.reading import Corpus
 from headrace.training.checkpoint import newest
@@ -13,14 +14,12 @@ from headrace.training.plot import plot_schedule
 from headrace.training.prepare import Prepared, prepare
 from headrace.training.ranks import process_group
 from headrace.training.report import RunReport, Watcher
-from headrace.training.resume import check_folder
-from headrace.training.run import Run
+from headrace.training.resume import SCHEDULE_NAME, check_folder, locked
+from headrace.training.run import Run, evaluate
 from headrace.training.signals import Stop
 from headrace.training.trust import check
 
 __all__ = ["train"]
-
-SCHEDULE_NAME = "schedule.svg"
 
 
 def train(
@@ -56,6 +55,8 @@ def train(
         ranks = stack.enter_context(process_group(options.device))
         watch: Watcher = on_event if on_event is not None and ranks.rank == 0 else _ignore
         ranks.first(lambda: check_folder(output, resume=resume))
+        if resume:
+            ranks.first(lambda: stack.enter_context(locked(output)))
         ranks.first(lambda: check(options.corpus, options.verify, expect=options.expect, on_event=watch))
         corpus = stack.enter_context(open_corpus(options.corpus))
         held_out = None
@@ -64,6 +65,12 @@ def train(
             ranks.first(lambda: check_no_leak(corpus, other, on_event=watch))
         checkpoint = ranks.first(lambda: newest(output, skip_damaged=skip_damaged)) if resume else None
         made = prepare(options, corpus, ranks, output, resume=resume, checkpoint=checkpoint)
+        if held_out is not None:  # what cannot be evaluated is to be known now, not after an epoch
+            check_vocabulary(made.model, held_out)
+            evaluate(options, made.model, held_out, ranks, limit=1)
+        if not resume:
+            ranks.first(lambda: stack.enter_context(locked(output)))
+            ranks.first(lambda: check_folder(output, resume=False))  # another process may have been faster
         ranks.first(lambda: _write_folder(options, output, corpus, made, resume=resume))
         run = Run(
             options=options,
@@ -87,7 +94,6 @@ def _ignore(event: object, /) -> None:
 
 def _write_folder(options: RunOptions, output: Path, corpus: Corpus, made: Prepared, *, resume: bool) -> None:
     """Write down what decides the run, and how its learning rate goes."""
-    output.mkdir(parents=True, exist_ok=True)
     length = made.schedule.steps
     if not resume:
         made.model.config.to_json_file(output / CONFIG_NAME)

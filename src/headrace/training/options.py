@@ -99,8 +99,9 @@ class RunOptions:
             problems.append(Problem("epochs", "windows drawn at random have none: say how many steps"))
         if self.order == "random" and self.epochs is None and self.steps is None:
             problems.append(Problem("steps", "windows drawn at random have no epochs: say how many steps"))
-        if self.stride is not None and self.evaluate is None:
-            problems.append(Problem("stride", "is of the evaluation: say of what, with evaluate"))
+        for name in ("stride", "evaluate_every"):
+            if getattr(self, name) is not None and self.evaluate is None:
+                problems.append(Problem(name, "is of the evaluation: say of what, with evaluate"))
         if problems:
             raise TrainingError("no run can be made of these options", problems=problems)
 
@@ -203,6 +204,10 @@ def _out_of_range(options: RunOptions) -> list[Problem]:
         for name in _ABOVE_ZERO
         if name in values and not values[name] > 0
     ]
+    if options.stride is not None and options.stride > options.window:
+        problems.append(
+            Problem("stride", f"wanted at most the window, which is {options.window}, found {options.stride}")
+        )
     if options.dropout is not None and options.dropout >= 1:
         problems.append(Problem("dropout", f"wanted a share below 1, found {options.dropout}"))
     return problems

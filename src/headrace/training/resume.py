@@ -1,15 +1,23 @@
 """The folder of a run: whether a new one may begin in it, and whether what is there may go on."""
 
-from collections.abc import Mapping
+import fcntl
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import PlanError, Problem, TrainingError
 from headrace.loading import Loader
-from headrace.training.options import RUN_NAME, RunOptions, read_options, settled
+from headrace.training.options import CONFIG_NAME, RUN_NAME, RunOptions, read_options, settled
 
-__all__ = ["check_folder", "go_on"]
+__all__ = ["SCHEDULE_NAME", "check_folder", "go_on", "locked"]
+
+LOCK_NAME = ".lock"
+SCHEDULE_NAME = "schedule.svg"
+FIRST = {LOCK_NAME, CONFIG_NAME, SCHEDULE_NAME}
+"""What is written before the run file: a folder with no more is one in which no run has begun."""
 
 COMPARED_BY_CONTENT = {"corpus", "config", "expect"}
 MAY_CHANGE = {
@@ -35,12 +43,35 @@ def check_folder(output: Path, *, resume: bool) -> None:
     Raises:
         TrainingError: so it is.
     """
-    there = output.exists() and (not output.is_dir() or any(output.iterdir()))
+    there = output.exists() and (not output.is_dir() or any(path.name not in FIRST for path in output.iterdir()))
     if resume and not (output / RUN_NAME).exists():
         raise TrainingError(f"{output}: no run to resume: there is no {RUN_NAME}; leave --resume out to begin one")
     if there and not resume:
         what = "holds a run: give --resume to go on with it" if (output / RUN_NAME).exists() else "is not empty"
         raise TrainingError(f"{output}: {what}, or choose another folder")
+
+
+@contextmanager
+def locked(output: Path) -> Generator[None]:
+    """Keep other processes from training in a folder, which is made if need be.
+
+    Raises:
+        TrainingError: one does so.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    lock = os.open(output / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise TrainingError(
+                f"{output}: another process trains there (it holds {LOCK_NAME}): wait for it or end it"
+            ) from error
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(lock)
 
 
 def go_on(

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,10 +28,34 @@ from headrace.training.ranks import Ranks
 from headrace.training.report import CheckpointSaved, EpochEnded, Evaluated, RunReport, RunStarted, Watcher
 from headrace.training.signals import Stop
 
-__all__ = ["Run"]
+__all__ = ["Run", "evaluate"]
 
 STEPS = 1
 """What is seeded: the steps; see `model.WEIGHTS`."""
+LOOKED_BACK = 1100
+"""Steps on which the alarm depends: its window, and for how long it waits."""
+
+
+def evaluate(
+    options: RunOptions,
+    model: Any,  # noqa: ANN401  # any model of transformers
+    held_out: Corpus,
+    ranks: Ranks,
+    limit: int | None = None,
+) -> Perplexity:
+    """Take the perplexity of a model as its run asks for it; of `limit` batches, or of all."""
+    return perplexity(
+        model,
+        held_out,
+        options.window,
+        batch=options.batch // ranks.world_size // options.accumulate,
+        stride=options.stride,
+        device=ranks.device,
+        precision=options.precision,
+        limit=limit,
+        documents_apart=options.documents_apart,
+        boundary_loss=options.boundary_loss,
+    )
 
 
 @dataclass(slots=True)
@@ -65,6 +90,9 @@ class Run:
         self._epoch = EpochLosses() if checkpoint is None else EpochLosses(**checkpoint.state["epoch"])
         self._alarm = SkipAlarm()
         self._alarmed = False
+        self._skips: list[int] = [] if checkpoint is None else checkpoint.state["skips"]
+        for step in range(max(0, made.loader.step - LOOKED_BACK), made.loader.step):
+            self._alarmed = self._alarm.add(step in self._skips)
         self._last: StepRecord | None = None
         self._perplexity: float | None = None
         self._tokens = self._skipped = 0
@@ -167,7 +195,9 @@ class Run:
             self._save(step)
 
     def _look_at_skips(self, step: int) -> None:
-        too_many = self._alarm.add(self._last is not None and self._last.skipped)
+        skipped = self._last is not None and self._last.skipped
+        self._skips = [other for other in self._skips if other >= step - LOOKED_BACK] + [step - 1] * skipped
+        too_many = self._alarm.add(skipped)
         if too_many and not self._alarmed:
             text = f"by step {step}, more than 5 % of the last 1,000 steps have been skipped for 100 steps"
             if self._log is not None:
@@ -188,18 +218,7 @@ class Run:
 
     def _evaluate(self, step: int, held_out: Corpus) -> None:
         # Every rank reads all of it: none has to wait for another.
-        options = self._options
-        found = perplexity(
-            self._made.model,
-            held_out,
-            options.window,
-            batch=options.batch // self._ranks.world_size // options.accumulate,
-            stride=options.stride,
-            device=self._ranks.device,
-            precision=options.precision,
-            documents_apart=options.documents_apart,
-            boundary_loss=options.boundary_loss,
-        )
+        found = evaluate(self._options, self._made.model, held_out, self._ranks)
         self._perplexity = found.value
         self._tell(
             "evaluated",
@@ -217,6 +236,7 @@ class Run:
             "model": fields_of(made.model.config),
             "schedule_steps": made.schedule.steps,
             "epoch": asdict(self._epoch),
+            "skips": self._skips,
             "headrace": __version__,
             "torch": torch.__version__,
         }

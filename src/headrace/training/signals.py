@@ -2,17 +2,25 @@
 
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 __all__ = ["Stop"]
 
+AGAIN = 1.0
+"""Seconds from which on a signal is another one."""
+
 
 class Stop:
-    """A context manager within which the first SIGINT or SIGTERM is remembered; a second one does what it always did."""
+    """A context manager within which the first SIGINT or SIGTERM is remembered; a later one does what it always did.
+
+    Later is a second later: torchrun passes on to its processes the Ctrl-C that they have had from the terminal.
+    """
 
     def __init__(self) -> None:
         self.received: int | None = None
+        self._at = 0.0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -31,8 +39,11 @@ class Stop:
             signal.raise_signal(self.received)
 
     def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # the form of handlers
-        self.received = number
-        self._restore()
+        if self.received is None:
+            self.received, self._at = number, time.monotonic()
+        elif time.monotonic() > self._at + AGAIN:
+            self._restore()
+            signal.raise_signal(number)
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import headrace as library
+from headrace.testing.corpora import random_documents, small_corpus
 
 COMMAND = [sys.executable, "-P", "-m", "headrace"]
 PLAIN = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
@@ -138,6 +139,17 @@ def test_progress_on_a_terminal(sources, tmp_path):
     assert "\x1b[" in shown
     report = shown[shown.index("corpus ") :]
     assert "\x1b[" not in report.split("corpus", 1)[1].split("fingerprint")[0].replace("\x1b[?25h", "")
+
+
+@pytest.mark.extended
+def test_a_training_run_on_a_terminal(tmp_path):
+    """A bar shows step, loss, learning rate, speed and the wait for data, also where the terminal does not know its size."""
+    corpus = small_corpus(tmp_path / "corpus", random_documents(5, [40, 30]))
+    code, shown = on_a_terminal(
+        ["train", corpus, "-o", tmp_path / "run", "--config", "tiny", "--window", "16", "--steps", "40"]
+    )
+    assert code == 0, shown
+    assert re.search(r"/40 \[.*loss \d\.\d{4}, lr \d\.\d\de-\d\d, [\d,]+ tokens/s, data wait \d+\.\d%", shown), shown
 
 
 def test_an_error_on_a_terminal(sources, tmp_path):

@@ -1,5 +1,7 @@
 """What a training run shows: a tqdm bar on a terminal, else a line every few seconds; and its closing report."""
 
+import os
+import shutil
 import sys
 import time
 from types import TracebackType
@@ -58,7 +60,10 @@ class TrainingDisplay:
             f"{event.step_tokens:,} tokens{begun}; {event.output}"
         )
         if sys.stderr.isatty():
-            self._bar = tqdm(total=event.steps, initial=event.step, unit="step", dynamic_ncols=True)
+            size = shutil.get_terminal_size()
+            known = min(os.get_terminal_size(sys.stderr.fileno())) > 0  # else tqdm would draw nothing
+            shape: dict[str, Any] = {"dynamic_ncols": True} if known else {"ncols": size.columns, "nrows": size.lines}
+            self._bar = tqdm(total=event.steps, initial=event.step, unit="step", **shape)
         self._told = time.monotonic()
 
     def _step(self, record: StepRecord) -> None:

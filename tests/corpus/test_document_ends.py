@@ -1,6 +1,7 @@
 """All documents' ends as one array: right, made once, and never in the way of a corpus that cannot be cached."""
 
 import pickle
+import resource
 
 import numpy as np
 import pytest
@@ -64,6 +65,21 @@ def test_another_corpus_has_its_own(tmp_path, cache):
     assert not np.array_equal(one.documents.ends, other.documents.ends)
     np.testing.assert_array_equal(corpus_and_ends(tmp_path / "copy")[0].documents.ends, expected)
     assert len(list(cache.iterdir())) == 2
+
+
+def test_without_room_for_any_file_they_are_held(tmp_path, cache):
+    """A disk that is full, here a limit of the size of files, is no reason to fail, and nothing is left of the tries."""
+    corpus, expected = corpus_and_ends(tmp_path / "corpus")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (80, limits[1]))
+    try:
+        ends = corpus.documents.ends
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    np.testing.assert_array_equal(ends, expected)
+    with pytest.raises(ValueError, match="read-only"):
+        ends[0] = 1
+    assert list(cache.iterdir()) == []
 
 
 @pytest.mark.parametrize("home", ["file", "/proc/nowhere"])

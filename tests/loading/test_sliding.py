@@ -74,6 +74,13 @@ def test_numbers_out_of_range_are_refused(window, batch, seed):
         SlidingWindowDataloader(MemoryCorpus(LINE), window, batch, seed)
 
 
+@pytest.mark.parametrize("wrong", [None, "corpus", np.arange(100)])
+def test_what_is_no_store_is_refused(wrong):
+    """By what it is, before anything is asked of it."""
+    with pytest.raises(TypeError, match=f"found {type(wrong).__name__}, which has no total_tokens, get_slice"):
+        SlidingWindowDataloader(wrong, 8, 4)
+
+
 @pytest.mark.parametrize("n", [-1, 2.0, None])
 def test_take_refuses_what_is_no_count(n):
     """A count of batches is an integer from 0."""

@@ -51,12 +51,19 @@ class SlidingWindowDataloader:
 
     Raises:
         PlanError: (a `ValueError`) the store holds fewer than `window_size + 1` tokens, or a number is out of range.
+        TypeError: it is no store.
         CorruptShardError, ValueError, TypeError: see `verify` of `Loader`.
     """
 
     def __init__(
         self, store: TokenStore, window_size: int, batch_size: int, seed: int = 0, *, verify: Verify = "quick"
     ) -> None:
+        lacking = [name for name in ("total_tokens", "get_slice", "windows") if not hasattr(store, name)]
+        if lacking:
+            raise TypeError(
+                f"store: wanted a headrace.MmapTokenStore or a corpus, found {type(store).__name__}, which has no "
+                f"{', '.join(lacking)}"
+            )
         plan = Plan(
             order="random", token_count=store.total_tokens, window=window_size, batch_size=batch_size, seed=seed
         )

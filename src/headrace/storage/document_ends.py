@@ -39,9 +39,7 @@ def document_ends(
         int64 `(count,)`, read-only.
     """
     if count <= HELD:
-        ends = np.concatenate([np.empty(0, np.int64), *pieces()])
-        ends.flags.writeable = False
-        return ends
+        return _held(pieces)
     header = _HEADER.pack(_MAGIC, bytes.fromhex(fingerprint or ""), count)
     path = cached_file("documents", header) if fingerprint else None
     if path is None:
@@ -72,13 +70,22 @@ def _named(
 
 
 def _unnamed(count: int, header: bytes, pieces: Callable[[], Iterable[NDArray[np.int64]]]) -> NDArray[np.int64]:
-    """Keep the ends in a file that goes with the process."""
+    """Keep the ends in a file that goes with the process, or where there is room for none, in its memory."""
     import tempfile  # noqa: PLC0415  # of what it loads, opening a corpus needs nothing
 
-    with tempfile.TemporaryFile() as file:
-        _write(file, header, pieces)
-        file.flush()
-        return _map(file, count)
+    try:
+        with tempfile.TemporaryFile() as file:
+            _write(file, header, pieces)
+            file.flush()
+            return _map(file, count)
+    except OSError:
+        return _held(pieces)
+
+
+def _held(pieces: Callable[[], Iterable[NDArray[np.int64]]]) -> NDArray[np.int64]:
+    ends = np.concatenate([np.empty(0, np.int64), *pieces()])
+    ends.flags.writeable = False
+    return ends
 
 
 def _write(file: IO[bytes], header: bytes, pieces: Callable[[], Iterable[NDArray[np.int64]]]) -> None:

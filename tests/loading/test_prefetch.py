@@ -162,6 +162,31 @@ def test_a_program_ends(end):
         assert (process.returncode, err) == (0, "")
 
 
+def test_an_iterator_that_a_fork_has_copied_goes_on():
+    """In the child, whose thread is gone, as in the parent: neither waits for ever, nor misses a batch."""
+    code = (
+        "import os, sys, numpy as np\n"
+        "from headrace.loading import Loader\n"
+        "from headrace.sampling import Plan\n"
+        "from headrace.testing.memory import MemoryCorpus\n"
+        "line = np.arange(3000, dtype=np.uint16)\n"
+        "plan = Plan(order='blocks', token_count=3000, window=16, batch_size=6)\n"
+        "loader = Loader(MemoryCorpus(line), plan, prefetch=4)\n"
+        "iterator = iter(loader)\n"
+        "next(iterator)\n"
+        "child = os.fork()\n"
+        "for step in range(1, 9):\n"
+        "    batch = next(iterator)\n"
+        "    assert batch.step == step == loader.step - 1\n"
+        "    assert (batch.input_ids == loader.batch(step).input_ids).all()\n"
+        "if child:\n"
+        "    sys.exit(os.waitpid(child, 0)[1])\n"
+    )
+    words = [sys.executable, "-P", "-W", "ignore::DeprecationWarning", "-c", code]  # of forking beside a thread
+    ended = subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 @given(order=st.sampled_from(["random", "sequential"]), step=st.integers(0, 20), inside=st.booleans())
 def test_the_callers_buffer(order, step, inside):
     """The batch lies in the buffer that was given, and is what it is without one; one that does not fit is refused."""

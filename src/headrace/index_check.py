@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from headrace.errors import HeadraceError, ManifestError, MissingShardError, Problem
-from headrace.manifest import PRIVATE, Append, Manifest, checksum_of
+from headrace.manifest import Append, Manifest, checksum_of
 from headrace.storage.derived import is_sealed
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import load_extents, sidecar_name
 from headrace.storage.index_sidecar import contradicts, index_sidecar
+from headrace.storage.second_names import with_first_names
 from headrace.storage.versions import VERSIONS, extents_name, read_version
 
 __all__ = ["check_files", "stored_extents"]
@@ -183,15 +184,6 @@ def _kept(index: Path, path: Path, manifest: Manifest, append: Append) -> list[P
         appends=tuple(one for one in manifest.appends if one.shards < append.shards),
         lance=kept.lance,  # that of another version
     )
-    if kept == begun or _first_named(kept) == _first_named(begun):
+    if kept == begun or with_first_names(kept) == with_first_names(begun):
         return []
     return [Problem(str(path), f"and {index.name} say different things of what was there before the append")]
-
-
-def _first_named(manifest: Manifest) -> Manifest:
-    """Without the second names that shards get while their corpus is replaced, one index after the other."""
-    shards = (
-        replace(entry, path=Path(entry.path).name) if entry.path.startswith(f"{PRIVATE}/") else entry
-        for entry in manifest.shards
-    )
-    return replace(manifest, shards=tuple(shards))

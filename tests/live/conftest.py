@@ -10,12 +10,13 @@ import pytest
 
 import headrace
 from headrace.building.encode import EncodedBatch
-from headrace.building.rolling import Origins, RollingShards
+from headrace.building.rolling import RollingShards
 from headrace.building.shard_writing import hdf5_shards
 from headrace.in_progress import BUILDING_NAME, JOURNAL, Building, OpenShard, plan_digest, shard_name
 from headrace.manifest import INDEX_NAME, Manifest, TokenizerRef, read_manifest
 from headrace.storage.atomic import write_bytes
 from headrace.storage.hdf5_writer import HDF5ShardWriter
+from headrace.storage.incoming import Origins
 
 VOCABULARY = 997
 TOKENIZER = TokenizerRef(kind="bytes", name="numbers", sha256="ab" * 32, vocab_size=VOCABULARY)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.building.encode import DocumentEncoder, EncodedBatch
 from headrace.building.lane import Lane
-from headrace.building.rolling import Opened, Origins, RollingShards, flush_chunks
+from headrace.building.rolling import Opened, RollingShards, flush_chunks
 from headrace.building.shard_writing import BeginShard, hdf5_shards, lance_shards
 from headrace.manifest import ShardEntry
 from headrace.sources import DocumentBatch
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of
 from headrace.storage.hdf5_writer import HDF5ShardWriter
+from headrace.storage.incoming import Origins
 from headrace.tokenizers.base import BatchTokenizer
 
 if TYPE_CHECKING:

@@ -10,23 +10,21 @@ import os
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from headrace.building.output import DROPPED, lance_files
 from headrace.errors import ManifestError, OutputExistsError
-from headrace.manifest import INDEX_NAME, PRIVATE, Manifest, read_manifest
+from headrace.manifest import INDEX_NAME, Manifest, read_manifest
 from headrace.shard_paths import shard_candidates
 from headrace.storage.atomic import fresh_name, fsync_folder
 from headrace.storage.index_sidecar import publish_index
 from headrace.storage.lance_names import DATA_SETS
+from headrace.storage.second_names import OLD, with_second_names
 from headrace.storage.stores import files_of
 from headrace.storage.versions import VERSIONS
 
 __all__ = ["forget_data_sets", "put_in_place", "remove_old", "remove_replaced"]
 
-OLD = Path(PRIVATE) / "old"
-"""Where the old shards have their second names."""
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV, errno.ENOSYS}
 
 
@@ -116,14 +114,9 @@ def _set_aside(corpus: Path, old: Manifest, names: set[str]) -> set[Path]:
     fsync_folder(corpus / OLD)
     for kept in (corpus / VERSIONS).glob("*.json"):
         with suppress(ManifestError):  # damaged before
-            publish_index(kept, _with_second_names(read_manifest(kept), names).to_json())
-    publish_index(corpus / INDEX_NAME, _with_second_names(old, names).to_json())
+            publish_index(kept, with_second_names(read_manifest(kept), names).to_json())
+    publish_index(corpus / INDEX_NAME, with_second_names(old, names).to_json())
     return moved
-
-
-def _with_second_names(manifest: Manifest, names: set[str]) -> Manifest:
-    shards = (replace(entry, path=str(OLD / entry.path)) if entry.path in names else entry for entry in manifest.shards)
-    return replace(manifest, shards=tuple(shards))
 
 
 def _link(source: Path, target: Path) -> None:

@@ -3,20 +3,20 @@
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.building.encode import EncodedBatch
-from headrace.building.shard_writing import BeginShard, GrowingFile, ShardWriter
+from headrace.building.shard_writing import BeginShard, GrowingFile
 from headrace.errors import BuildError, HeadraceError
 from headrace.manifest import ShardEntry
-from headrace.storage.incoming import NO_HASHES
+from headrace.storage.document_writer import DocumentWriter
+from headrace.storage.incoming import NO_HASHES, Origins
 from headrace.storage.lance_open import lance_reason
 
-__all__ = ["Opened", "Origins", "RollingShards", "flush_chunks", "gone", "ignore", "require_folder"]
+__all__ = ["Opened", "RollingShards", "flush_chunks", "gone", "ignore", "require_folder"]
 
 _SPARE_BYTES = 1 << 20
 """Free disk space that a batch must leave: HDF5's own structures, and what other workers write meanwhile."""
@@ -51,17 +51,6 @@ def require_folder(folder: Path) -> None:
 def gone(folder: Path) -> BuildError:
     """What is said of an output that was removed."""
     return BuildError(f"{folder}: is gone: the folder was removed while a build wrote into it; build again")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Origins:
-    """Where the documents of a batch come from: three arrays of one length; as many ids and hashes of texts where kept."""
-
-    rows: NDArray[np.uint64]
-    offsets: NDArray[np.uint64]
-    files: NDArray[np.uint32]
-    ids: list[bytes] = field(default_factory=list[bytes])
-    hashes: NDArray[np.uint8] = field(default_factory=lambda: NO_HASHES)
 
 
 class RollingShards:
@@ -169,7 +158,7 @@ class RollingShards:
             self._opened(len(self.entries) - self._before, self._open.followed)
         return self._open
 
-    def _require_room(self, batch: EncodedBatch, writer: ShardWriter) -> None:
+    def _require_room(self, batch: EncodedBatch, writer: DocumentWriter) -> None:
         """Stop before the disk is full: HDF5 can neither write nor close a file there."""
         masked = batch.loss_mask is not None
         chunk = writer.chunk_size * (batch.tokens.itemsize + masked)

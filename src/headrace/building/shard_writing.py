@@ -2,69 +2,31 @@
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.errors import BuildError
 from headrace.in_progress import WRITING
 from headrace.manifest import ShardEntry
 from headrace.storage.atomic import fresh_name, fsync_folder, publish
+from headrace.storage.document_writer import DocumentWriter
 from headrace.storage.hdf5_writer import HDF5ShardWriter
-from headrace.storage.incoming import NO_HASHES
 from headrace.storage.lance_names import DATA_SETS, data_name, token_path
 
 if TYPE_CHECKING:
     from headrace.storage.lance_writer import LanceShardWriter
 
-__all__ = ["BeginShard", "GrowingFile", "ShardWriter", "hdf5_shards", "lance_shards"]
-
-
-class ShardWriter(Protocol):
-    """Takes the documents of a shard. Not safe for use by several threads at once."""
-
-    @property
-    def token_count(self) -> int:
-        """Tokens taken so far, buffered ones included."""
-        ...
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Size of what is not written yet."""
-        ...
-
-    @property
-    def chunk_size(self) -> int:
-        """Tokens a chunk."""
-        ...
-
-    def add_documents(
-        self,
-        tokens: NDArray[Any],
-        ends: NDArray[Any],
-        *,
-        rows: NDArray[Any] | None = None,
-        offsets: NDArray[Any] | None = None,
-        files: NDArray[Any] | None = None,
-        ids: Sequence[bytes] = (),
-        hashes: NDArray[np.uint8] = NO_HASHES,
-        loss_mask: NDArray[Any] | None = None,
-        checked: bool = False,
-    ) -> None:
-        """Append whole documents: see `HDF5ShardWriter.add_documents`."""
-        ...
+__all__ = ["BeginShard", "GrowingFile", "hdf5_shards", "lance_shards"]
 
 
 class GrowingFile(Protocol):
     """A shard that is being written. Nothing of it is under its final name before `publish`."""
 
     @property
-    def writer(self) -> ShardWriter:
+    def writer(self) -> DocumentWriter:
         """What takes its documents."""
         ...
 

@@ -14,7 +14,7 @@ from headrace.building.encode import EncodedBatch
 from headrace.building.job import Hooks
 from headrace.building.output import remove_files, remove_lance_shard
 from headrace.building.place import Place
-from headrace.building.rolling import Origins, RollingShards, flush_chunks
+from headrace.building.rolling import RollingShards, flush_chunks
 from headrace.building.shard_writing import hdf5_shards, lance_shards
 from headrace.building.tally import Reports, Tally
 from headrace.corpus import MmapTokenStore
@@ -26,7 +26,7 @@ from headrace.storage.document_columns import DocumentColumns
 from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import checked_layout, extents_of
 from headrace.storage.hdf5_writer import HDF5ShardWriter
-from headrace.storage.incoming import NO_HASHES
+from headrace.storage.incoming import NO_HASHES, Origins
 from headrace.storage.lance_names import is_lance
 from headrace.tokenizers.base import BatchTokenizer
 

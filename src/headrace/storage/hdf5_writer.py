@@ -13,22 +13,14 @@ import numpy as np
 from isal.isal_zlib import crc32
 from numpy.typing import ArrayLike, NDArray
 
-from headrace.errors import TokenIdError, WriterError
-from headrace.manifest import ShardEntry, dtype_name_for, is_sha256
+from headrace.errors import WriterError
+from headrace.manifest import ShardEntry
 from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder, start_writeback
 from headrace.storage.compression import parse_compression
+from headrace.storage.document_writer import NO_MASK, DocumentWriter
 from headrace.storage.hdf5_layout import Column, ShardFile, create_shard_file
 from headrace.storage.hdf5_open import system_failure
-from headrace.storage.incoming import (
-    HASH_BYTES,
-    NO_HASHES,
-    Origins,
-    OriginsDigest,
-    PendingDocuments,
-    checked_ends,
-    checked_mask,
-    checked_tokens,
-)
+from headrace.storage.incoming import NO_HASHES, Origins, OriginsDigest, PendingDocuments, checked_tokens
 from headrace.storage.layout import LOSS_MASK
 
 __all__ = ["HDF5ShardWriter"]
@@ -38,10 +30,9 @@ _MAX_CHUNK_BYTES = (1 << 32) - 1
 _WRITEBACK_BYTES = 1 << 24
 """After so many more bytes, they begin to go to the disk."""
 _TAKEN_NAMES = {"", ".", "documents", "chunks", LOSS_MASK}
-_NO_MASK = np.empty(0, dtype=np.uint8)
 
 
-class HDF5ShardWriter:
+class HDF5ShardWriter(DocumentWriter):
     """Writes documents into an HDF5 file in SWMR mode: buffer one chunk, then grow by exactly one chunk.
 
     With `flush_chunks`, it is so many chunks at once: fewer calls of HDF5, and readers see growth later.
@@ -94,29 +85,21 @@ class HDF5ShardWriter:
             raise WriterError(
                 f"dataset_name {dataset_name!r}: wanted a plain name other than 'documents', 'chunks' and 'loss_mask'"
             )
-        if tokenizer_sha256 and not is_sha256(tokenizer_sha256):
-            raise WriterError(f"tokenizer_sha256 is 64 lower-case hex digits or empty, not {tokenizer_sha256[:80]!r}")
-        vocab_size, boundary_token_id = operator.index(vocab_size), operator.index(boundary_token_id)
-        self.dtype: np.dtype[Any] = np.dtype(dtype_name_for(vocab_size)).newbyteorder("<")
-        if not 0 <= boundary_token_id < vocab_size:
-            raise TokenIdError(f"boundary_token_id {boundary_token_id} is not in a vocabulary of {vocab_size} ids")
-        chunk_size = _whole_chunk(chunk_size, self.dtype.itemsize)
+        super().__init__(
+            path,
+            chunk_size,
+            vocab_size=vocab_size,
+            boundary_token_id=boundary_token_id,
+            tokenizer_sha256=tokenizer_sha256,
+            source_files=source_files,
+            document_ids=document_ids,
+            text_hashes=text_hashes,
+            loss_mask=loss_mask,
+        )
+        self.chunk_size = chunk_size = _whole_chunk(chunk_size, self.dtype.itemsize)
         if flush_chunks < 1:
             raise WriterError(f"flush_chunks is at least 1, not {flush_chunks}")
-        self.path = Path(path)
-        self.chunk_size = chunk_size
         self.dataset_name = dataset_name
-        self.vocab_size = vocab_size
-        self.boundary_token_id = boundary_token_id
-        self.tokenizer_sha256 = tokenizer_sha256
-        self.source_files = tuple(source_files)
-        if document_ids and not source_files:
-            raise WriterError("documents have ids beside their sources: document_ids asks for source_files")
-        self.document_ids = document_ids
-        if text_hashes and not source_files:
-            raise WriterError("hashes of texts are kept beside sources: text_hashes asks for source_files")
-        self.text_hashes = text_hashes
-        self.loss_mask = loss_mask
         self.compression = parse_compression(compression)
 
         self._shard: ShardFile | None = None
@@ -124,8 +107,6 @@ class HDF5ShardWriter:
         self._buffer = np.empty(flush_chunks * chunk_size, dtype=self.dtype)
         self._mask_buffer = np.empty(len(self._buffer) if loss_mask else 0, dtype=np.uint8)
         self._buffered = 0
-        self._tokens = 0
-        self._documents = 0
         self._on_its_way = 0
         """Bytes of the file that need not wait for the end to go to the disk."""
         self._open_document: int | None = None
@@ -246,19 +227,9 @@ class HDF5ShardWriter:
         )
 
     @property
-    def token_count(self) -> int:
-        """Tokens taken so far, buffered ones included."""
-        return self._tokens
-
-    @property
     def buffered_bytes(self) -> int:
         """Size of the tokens that are not written yet, and of their mask."""
         return self._buffered * (self.dtype.itemsize + self.loss_mask)
-
-    @property
-    def document_count(self) -> int:
-        """Documents ended so far."""
-        return self._documents
 
     # -- documents, one by one --------------------------------------------------------------------------------------
 
@@ -275,7 +246,7 @@ class HDF5ShardWriter:
             raise WriterError(f"{self.path}: this writer keeps a loss mask: use add_documents, which takes it")
         self._end_document()
         tokens = checked_tokens(ids, self.dtype, self.vocab_size, path=self.path, document=self._documents)
-        self._append(tokens, _NO_MASK)
+        self._append(tokens, NO_MASK)
         self._open_document = len(tokens)
 
     def add_boundary(self) -> None:
@@ -283,7 +254,7 @@ class HDF5ShardWriter:
         self._writing()
         if self._open_document is None:
             raise WriterError(f"{self.path}: a boundary ends a document, and none is open (document {self._documents})")
-        self._append(np.array([self.boundary_token_id], dtype=self.dtype), _NO_MASK)
+        self._append(np.array([self.boundary_token_id], dtype=self.dtype), NO_MASK)
         self._open_document += 1
         self._end_document()
 
@@ -297,74 +268,15 @@ class HDF5ShardWriter:
 
     # -- documents, many at once ------------------------------------------------------------------------------------
 
-    def add_documents(
-        self,
-        tokens: NDArray[Any],
-        ends: NDArray[Any],
-        *,
-        rows: NDArray[Any] | None = None,
-        offsets: NDArray[Any] | None = None,
-        files: NDArray[Any] | None = None,
-        ids: Sequence[bytes] = (),
-        hashes: NDArray[np.uint8] = NO_HASHES,
-        loss_mask: NDArray[Any] | None = None,
-        checked: bool = False,
-    ) -> None:
-        """Append whole documents, boundaries included.
-
-        Args:
-            tokens: integers, shape (n,).
-            ends: exclusive end of each document in `tokens`, shape (d,), strictly increasing, the last one n.
-            rows: 0-based line of each document in its source, shape (d,). Given iff the writer has `source_files`.
-            offsets: byte of each document in the decompressed source, shape (d,).
-            files: index of each document's source in `source_files`, shape (d,).
-            ids: of the documents, UTF-8, d of them; given iff the writer has `document_ids`.
-            hashes: the first 16 bytes of the SHA-256 of each document's text, shape (d, 16); given iff the writer has
-                `text_hashes`.
-            loss_mask: 1 for each token that counts as a target in the loss, else 0, shape (n,); given iff the writer has
-                `loss_mask`. What is read back by `Corpus.loss_mask` can be given as it is.
-            checked: the tokens have this writer's dtype, and are known to be below `vocab_size`: not looked at again.
-        """
+    def _begin_documents(self) -> None:
         self._writing()
         self._end_document()
-        if not checked or tokens.dtype != self.dtype:
-            tokens = checked_tokens(tokens, self.dtype, self.vocab_size, path=self.path, document=self._documents)
-        stops = checked_ends(ends, len(tokens), path=self.path)
-        self._check_extras(len(stops), ids, hashes)
-        origins = self._origins(len(stops), rows, offsets, files)
-        if origins is not None:
-            origins.ids, origins.hashes = tuple(ids), hashes.copy()
-        mask = self._checked_mask(loss_mask, len(tokens))
-        if len(stops):
-            self._end_at(stops + np.uint64(self._tokens), origins)
-            self._append(tokens, mask)
 
-    def _checked_mask(self, mask: NDArray[Any] | None, count: int) -> NDArray[np.uint8]:
-        if (mask is not None) != self.loss_mask:
-            wanted = "a loss mask with each document" if self.loss_mask else "no loss mask, for it was made without"
-            raise WriterError(f"{self.path}: this writer takes {wanted}")
-        return _NO_MASK if mask is None else checked_mask(mask, count, path=self.path)
-
-    def _check_extras(self, count: int, ids: Sequence[bytes], hashes: NDArray[np.uint8]) -> None:
-        if len(ids) != (count if self.document_ids else 0):
-            wanted = (
-                f"an id for each of {count} documents" if self.document_ids else "no ids, for it has no document_ids"
-            )
-            raise WriterError(f"{self.path}: this writer takes {wanted}; {len(ids)} are given")
-        if hashes.shape != (count if self.text_hashes else 0, HASH_BYTES) or hashes.dtype != np.uint8:
-            wanted = f"a hash for each of {count} texts" if self.text_hashes else "no hashes, for it has no text_hashes"
-            raise WriterError(f"{self.path}: this writer takes {wanted}; {hashes.dtype} {hashes.shape} are given")
-
-    def _origins(
-        self, count: int, rows: ArrayLike | None, offsets: ArrayLike | None, files: ArrayLike | None
-    ) -> Origins | None:
-        if not self.source_files:
-            if rows is not None or offsets is not None or files is not None:
-                raise WriterError(f"{self.path}: origins are given, but the writer has no source_files to refer to")
-            return None
-        if rows is None or offsets is None or files is None:
-            raise WriterError(f"{self.path}: this writer has source files, so each document needs its source")
-        return Origins.checked(rows, offsets, files, count=count, file_count=len(self.source_files), path=self.path)
+    def _take(
+        self, tokens: NDArray[Any], ends: NDArray[np.uint64], origins: Origins | None, mask: NDArray[np.uint8]
+    ) -> None:
+        self._end_at(ends + np.uint64(self._tokens), origins)
+        self._append(tokens, mask)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

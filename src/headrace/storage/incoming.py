@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -136,24 +137,15 @@ class OriginsDigest:
         return digest.hexdigest()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Origins:
     """Where a run of documents comes from: three arrays of one length; as many ids and hashes of texts where they are kept."""
 
-    __slots__ = ("files", "hashes", "ids", "offsets", "rows")
-
-    def __init__(
-        self,
-        rows: NDArray[np.uint64],
-        offsets: NDArray[np.uint64],
-        files: NDArray[np.uint32],
-        ids: Sequence[bytes] = (),
-        hashes: NDArray[np.uint8] = NO_HASHES,
-    ) -> None:
-        self.rows = rows
-        self.offsets = offsets
-        self.files = files
-        self.ids = ids
-        self.hashes = hashes
+    rows: NDArray[np.uint64]
+    offsets: NDArray[np.uint64]
+    files: NDArray[np.uint32]
+    ids: Sequence[bytes] = ()
+    hashes: NDArray[np.uint8] = field(default_factory=lambda: NO_HASHES)
 
     @classmethod
     def checked(

@@ -9,10 +9,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import TokenIdError, WriterError
-from headrace.manifest import ShardEntry, dtype_name_for
+from headrace.errors import WriterError
+from headrace.manifest import ShardEntry
 from headrace.storage.atomic import fsync_file
-from headrace.storage.incoming import NO_HASHES, Origins, OriginsDigest, checked_ends, checked_mask, checked_tokens
+from headrace.storage.document_writer import DocumentWriter
+from headrace.storage.incoming import Origins, OriginsDigest
 from headrace.storage.lance_names import COLUMN, docs_path, mask_path, require_lance
 from headrace.storage.lance_shard import Head
 from headrace.storage.lance_values import DATA_STORAGE_VERSION, LanceValues
@@ -60,7 +61,7 @@ def docs_schema(names: Sequence[str] | None = None) -> Any:  # noqa: ANN401  # l
     return pa.schema([pa.field(name, types[name], nullable=nullable and name != "end") for name in names or types])
 
 
-class LanceShardWriter:
+class LanceShardWriter(DocumentWriter):
     """Writes documents into the data files of a Lance shard, which no data set has until they are committed.
 
     A context manager. Left normally, all files are whole and on disk. What decides the rows is the sequence of documents.
@@ -70,13 +71,8 @@ class LanceShardWriter:
         path: the data file of the tokens; those of the documents and of the loss mask lie at `docs_path(path)` and
             `mask_path(path)`. Their folders exist.
         chunk_size: tokens for which there is a checksum, at least 1.
-        vocab_size: highest token id + 1; decides the dtype (uint16 up to 65,536, else uint32).
-        boundary_token_id: as the shard says it.
-        tokenizer_sha256: identity of the tokenizer, 64 hex digits or empty.
-        source_files: labels of the files that documents come from; empty if their origin is not recorded.
-        document_ids: whether each document has an id, beside its source.
-        text_hashes: whether the hash of each document's text is stored, likewise.
-        loss_mask: whether it is kept of each token whether it counts in the loss.
+        vocab_size, boundary_token_id, tokenizer_sha256, source_files, document_ids, text_hashes, loss_mask: see
+            `DocumentWriter`.
 
     Raises:
         WriterError: (a ValueError) for arguments or calls that would lose or blur documents.
@@ -98,24 +94,22 @@ class LanceShardWriter:
         text_hashes: bool = False,
         loss_mask: bool = False,
     ) -> None:
-        if not 0 <= boundary_token_id < vocab_size:
-            raise TokenIdError(f"boundary_token_id {boundary_token_id} is not in a vocabulary of {vocab_size} ids")
+        super().__init__(
+            path,
+            chunk_size,
+            vocab_size=vocab_size,
+            boundary_token_id=boundary_token_id,
+            tokenizer_sha256=tokenizer_sha256,
+            source_files=source_files,
+            document_ids=document_ids,
+            text_hashes=text_hashes,
+            loss_mask=loss_mask,
+        )
         import_lance("a Lance corpus")
-        self.path = path
-        self.chunk_size = chunk_size
-        self.vocab_size = vocab_size
-        self.boundary_token_id = boundary_token_id
-        self.tokenizer_sha256 = tokenizer_sha256
-        self.source_files = tuple(source_files)
-        self.document_ids = document_ids
-        self.text_hashes = text_hashes
-        self.loss_mask = loss_mask
-        self.dtype: np.dtype[Any] = np.dtype(dtype_name_for(vocab_size)).newbyteorder("<")
         names = ["end", *(["source_row", "source_byte", "source_file"] if source_files else [])]
         names += ["text_hash"] * text_hashes + ["id"] * document_ids
         self._docs_schema = docs_schema(names)
         self._files: tuple[LanceValues, Any, LanceValues | None] | None = None
-        self._tokens = self._documents = 0
         self._pending: list[tuple[NDArray[np.uint64], Origins | None]] = []
         self._pending_rows = 0
         self._id_bytes = 0
@@ -198,11 +192,6 @@ class LanceShardWriter:
         return self._entry
 
     @property
-    def token_count(self) -> int:
-        """Tokens taken so far, buffered ones included."""
-        return self._tokens
-
-    @property
     def buffered_bytes(self) -> int:
         """Size of the tokens that are not written yet, and of their mask."""
         tokens, _, mask = self._open_files()
@@ -220,58 +209,24 @@ class LanceShardWriter:
 
     # -- documents --------------------------------------------------------------------------------------------------
 
-    def add_documents(
-        self,
-        tokens: NDArray[Any],
-        ends: NDArray[Any],
-        *,
-        rows: NDArray[Any] | None = None,
-        offsets: NDArray[Any] | None = None,
-        files: NDArray[Any] | None = None,
-        ids: Sequence[bytes] = (),
-        hashes: NDArray[np.uint8] = NO_HASHES,
-        loss_mask: NDArray[Any] | None = None,
-        checked: bool = False,
+    def _begin_documents(self) -> None:
+        self._open_files()
+
+    def _take(
+        self, tokens: NDArray[Any], ends: NDArray[np.uint64], origins: Origins | None, mask: NDArray[np.uint8]
     ) -> None:
-        """Append whole documents, boundaries included: see `HDF5ShardWriter.add_documents`."""
         token_file, _, mask_file = self._open_files()
-        if (loss_mask is None) == self.loss_mask:
-            raise WriterError(f"{self.path}: wanted {'a' if self.loss_mask else 'no'} loss mask with each document")
-        values = None if loss_mask is None else checked_mask(loss_mask, len(tokens), path=self.path)
-        if not checked or tokens.dtype != self.dtype:
-            tokens = checked_tokens(tokens, self.dtype, self.vocab_size, path=self.path, document=self._documents)
-        stops = checked_ends(ends, len(tokens), path=self.path)
-        origins = self._origins(len(stops), rows, offsets, files)
-        if len(ids) != self.document_ids * len(stops) or len(hashes) != self.text_hashes * len(stops):
-            raise WriterError(f"{self.path}: {len(stops)} documents, {len(ids)} ids and {len(hashes)} hashes of texts")
-        if origins is not None:
-            origins.ids, origins.hashes = tuple(ids), hashes.copy()
-        if not len(stops):
-            return
         if self._tokens + len(tokens) > MOST_ROWS:
             raise WriterError(f"{self.path}: a Lance shard holds {MOST_ROWS:,} tokens at most; give --shard-tokens")
-        self._pending.append((stops + np.uint64(self._tokens), origins))
-        self._pending_rows += len(stops)
-        self._documents += len(stops)
+        self._pending.append((ends + np.uint64(self._tokens), origins))
+        self._pending_rows += len(ends)
+        self._documents += len(ends)
         self._tokens += len(tokens)
         token_file.append(tokens)
-        if mask_file is not None and values is not None:
-            mask_file.append(values)
+        if mask_file is not None:
+            mask_file.append(mask)
         if self._pending_rows >= _ROWS:
             self._write_rows()
-
-    def _origins(
-        self, count: int, rows: NDArray[Any] | None, offsets: NDArray[Any] | None, files: NDArray[Any] | None
-    ) -> Origins | None:
-        if rows is None and offsets is None and files is None and not self.source_files:
-            return None
-        if rows is None or offsets is None or files is None or not self.source_files:
-            raise WriterError(
-                f"{self.path}: rows, offsets and files are given together, iff the writer has source files"
-            )
-        return Origins.checked(rows, offsets, files, count=count, file_count=len(self.source_files), path=self.path)
-
-    # -- writing ----------------------------------------------------------------------------------------------------
 
     def _write_rows(self) -> None:
         runs, self._pending, self._pending_rows = self._pending, [], 0

@@ -1,5 +1,6 @@
 """What gigatoken does not run, the `tokenizers` library does: WordPiece, Unigram, other normalizers; the same rules."""
 
+import json
 import pickle
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+import headrace
 from headrace.errors import TokenizerError
 from headrace.tokenizers.base import BatchTokenizer, NamedTokens
 from headrace.tokenizers.load import load_from_corpus, load_tokenizer
@@ -124,6 +126,55 @@ def test_gigatoken_is_kept_where_it_can(gpt2_folder):
     assert notices == []
 
 
+PREFIXED = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+
+
+@pytest.mark.parametrize(
+    ("content", "flags", "parts"),
+    [
+        ("word", {"single_word": True}, {}),
+        (" word", {"rstrip": True, "lstrip": True}, {}),
+        ("  ", {"rstrip": True}, {}),
+        ("w\u00f3rd", {}, {"normalizer": {"type": "NFC"}}),
+        ("wo\u0301rd", {"normalized": True}, {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}]}}),
+        (" word", {}, {"pre_tokenizer": PREFIXED}),
+    ],
+)
+def test_added_tokens_that_gigatoken_finds_elsewhere(byte_level, added_token, write_json, content, flags, parts):
+    """The library encodes from the beginning: a sample of the text may not hold what the two take differently."""
+    document = byte_level(added_tokens=[added_token(256, content, **flags)], **parts)
+    path = write_json(document)
+    notices = []
+    loaded = load_tokenizer(path, on_notice=notices.append)
+    assert len(notices) == 1
+    assert f"the added token {content!r} is not supported by gigatoken: it " in notices[0]
+    reference = tokenizers.Tokenizer.from_file(str(path))
+    texts = [before + content + after for before in ("", " ", "x", "\n") for after in ("", " ", "x", content)]
+    ids, ends = loaded.encode_documents([text.encode() for text in texts])
+    wanted = [reference.encode(text, add_special_tokens=False).ids for text in texts]
+    assert [part.tolist() for part in np.split(ids, ends[:-1])] == wanted
+
+
+@pytest.mark.parametrize(
+    ("content", "flags", "parts"),
+    [
+        ("word", {"lstrip": True, "rstrip": True, "normalized": True}, {}),
+        ("  ", {}, {}),
+        ("w\u00f3rd", {}, {"normalizer": {"type": "Sequence", "normalizers": []}}),
+        ("word", {"normalized": True}, {"normalizer": {"type": "NFC"}}),
+        ("word", {}, {"pre_tokenizer": PREFIXED}),
+    ],
+)
+def test_added_tokens_that_gigatoken_finds_too(byte_level, added_token, write_json, content, flags, parts):
+    """It goes on encoding where it gives the library's ids."""
+    path = write_json(byte_level(added_tokens=[added_token(256, content, **flags)], **parts))
+    loaded = load_tokenizer(path)
+    assert not loaded.by_library
+    reference = tokenizers.Tokenizer.from_file(str(path))
+    for text in (before + content + after for before in ("", " ", "x", "\n") for after in ("", " ", "x", content)):
+        assert loaded.encode(text) == reference.encode(text, add_special_tokens=False).ids
+
+
 @pytest.mark.parametrize("prefix", ["hf:", "tokenizers:"])
 def test_the_library_can_be_asked_for(gpt2, gpt2_folder, prefix, texts):
     """With `hf:` before a path the ids are the same, by the other implementation, under the same identity."""
@@ -208,3 +259,28 @@ def test_what_both_refuse_is_an_error(write_json, byte_level):
     path = write_json(byte_level(normalizer={"type": "Nonsense"}))
     with pytest.raises(TokenizerError, match=r"supported by gigatoken.*refused by the tokenizers library"):
         load_tokenizer(path)
+
+
+def test_a_text_without_ids_is_named(write_json, byte_level, tmp_path):
+    """A model without an entry for unknown words has no ids for some texts: file and line are told, and no traceback."""
+    model = {
+        "type": "WordPiece",
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100,
+        "vocab": {"known": 0, "end": 1},
+    }
+    path = write_json(byte_level(model=model, pre_tokenizer={"type": "Whitespace"}, decoder=None))
+    for name, lines, fields in (
+        ("texts", [{"text": "known"}] * 2 + [{"text": "other"}], {}),
+        (
+            "pairs",
+            [{"p": "known", "r": "known"}] * 2 + [{"p": "known", "r": "no"}],
+            {"prompt_field": "p", "response_field": "r"},
+        ),
+    ):
+        source = tmp_path / f"{name}.jsonl"
+        source.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+        with pytest.raises(TokenizerError, match=rf"{name}.jsonl:3: .*cannot encode the text: .*UNK") as error:
+            headrace.build(source, tmp_path / name, tokenizer=path, boundary="end", workers=1, **fields)
+        assert "other" not in str(error.value)

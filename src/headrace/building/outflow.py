@@ -10,6 +10,7 @@ from headrace.building.encode import DocumentEncoder, EncodedBatch
 from headrace.building.lane import Lane
 from headrace.building.rolling import Opened, RollingShards, flush_chunks
 from headrace.building.shard_writing import BeginShard, hdf5_shards, lance_shards
+from headrace.errors import TokenizerError
 from headrace.manifest import ShardEntry
 from headrace.sources import DocumentBatch
 from headrace.storage.extents import ShardExtents
@@ -17,6 +18,7 @@ from headrace.storage.hdf5_corpus import checked_layout, extents_of
 from headrace.storage.hdf5_writer import HDF5ShardWriter
 from headrace.storage.incoming import Origins
 from headrace.tokenizers.base import BatchTokenizer
+from headrace.tokenizers.reference import UnencodedTextError
 
 if TYPE_CHECKING:
     from headrace.building.job import ContentOptions
@@ -64,6 +66,7 @@ class Outflow:
         self._extents: list[ShardExtents] = []
 
         self._folder = folder
+        self._labels = labels
         begin = _begin_by(options, tokenizer, labels, self._encoder.dtype.itemsize)
         self.shards = RollingShards(
             name, folder, begin, shard_tokens=options.shard_tokens, opened=opened, published=self._published
@@ -79,10 +82,18 @@ class Outflow:
             self.shards.abandon()
 
     def add(self, batch: DocumentBatch) -> EncodedBatch:
-        """Encode the documents of a batch that has some, let them be written, and return them encoded."""
+        """Encode the documents of a batch that has some, let them be written, and return them encoded.
+
+        Raises:
+            TokenizerError: a document that the tokenizer has no ids for; the message names file and line.
+        """
         if sum(map(len, batch.texts)) > LARGE_BATCH:
             self._lane.drain()  # for the memory: no tokens of large documents wait
-        encoded = self._encoder.encode(batch.texts)
+        try:
+            encoded = self._encoder.encode(batch.texts)
+        except UnencodedTextError as error:
+            place = f"{self._labels[int(batch.files[error.index])]}:{int(batch.rows[error.index]) + 1}"
+            raise TokenizerError(f"{place}: {error.summary}") from error
         rows = batch.rows - batch.rows.dtype.type(batch.row_base)
         self._lane.call(self.shards.add, encoded, Origins(rows, batch.offsets, batch.files, batch.ids, batch.hashes))
         return encoded

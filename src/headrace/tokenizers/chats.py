@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.errors import TokenizerError
 from headrace.sources.chat import Chat, ChatTemplate, chat_of
 from headrace.tokenizers.base import BatchTokenizer, DocumentMasks, joined_ids
 from headrace.tokenizers.chat_template import TEMPLATE_NAME
-from headrace.tokenizers.reference import rust_errors
+from headrace.tokenizers.reference import CANNOT_ENCODE, UnencodedTextError, rust_errors
 from headrace.tokenizers.stand_in import StandIn
 from headrace.tokenizers.tokenizer_json import JsonTokenizer
 
@@ -57,12 +58,18 @@ class Conversations(StandIn):
 
         Args:
             documents: what `ChatTemplate.document` has made.
+
+        Raises:
+            UnencodedTextError: the library has no ids for one of them.
         """
         rows: list[list[int]] = []
         masks: list[NDArray[np.bool_]] = []
         ends: list[bool] = []
-        for chat in map(chat_of, documents):
-            ids, mask, counts = self._encoded(chat)
+        for index, chat in enumerate(map(chat_of, documents)):
+            try:
+                ids, mask, counts = self._encoded(chat)
+            except TokenizerError as error:
+                raise UnencodedTextError(index, error.summary) from error
             rows.append(ids)
             masks.append(mask)
             ends.append(counts)
@@ -92,7 +99,7 @@ class Conversations(StandIn):
     def _tokens(self, chat: Chat) -> Iterator[_Token]:
         """Tokens of the text, with their characters in it as it is."""
         text = chat.text
-        found = self._special.encode(text, add_special_tokens=False)
+        found = self._by(self._special, text)
         tokens = [(token, start, stop) for token, (start, stop) in zip(found.ids, found.offsets, strict=True)]
         if not chat.spelled:
             yield from tokens
@@ -118,10 +125,14 @@ class Conversations(StandIn):
         lengths = np.array([len(text) for text in written], np.int64)
         place = np.append(np.repeat(np.arange(start, stop), lengths), stop)
         encoder = self._within if start else self._plain
-        found = encoder.encode("".join(written), add_special_tokens=False)
+        found = self._by(encoder, "".join(written))
         for token, (begin, end) in zip(found.ids, found.offsets, strict=True):
             first = int(place[begin])
             yield token, first, max(int(place[end - 1]) + 1, first) if end > begin else first
+
+    def _by(self, encoder: Any, text: str) -> Any:  # noqa: ANN401  # of and by the tokenizers library
+        with rust_errors(f"{self.ref.name}: {CANNOT_ENCODE}"):
+            return encoder.encode(text, add_special_tokens=False)
 
     @cached_property
     def _by_id(self) -> dict[int, str]:

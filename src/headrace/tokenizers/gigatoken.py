@@ -77,7 +77,8 @@ class Gigatoken:
         encoder = self.load()
         # A list of bytes is as fast as one joined buffer with a separator (161-172 MB/s both on source code in batches
         # of 1 to 4 MiB), and keeps empty documents.
-        layout: Any = encoder.encode_batch(list(texts), parallel=False).layout
+        with rust_errors(f"{self._label}: gigatoken cannot encode the text"):
+            layout: Any = encoder.encode_batch(list(texts), parallel=False).layout
         offsets: NDArray[np.int64] = np.asarray(layout.offsets.data, dtype=np.int64)
         if len(offsets) != len(texts) + 1:
             raise TokenizerError(f"gigatoken returned {len(offsets) - 1} documents for {len(texts)}")

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from headrace.sources.pairs import parts_of
 from headrace.tokenizers.base import DocumentMasks
+from headrace.tokenizers.reference import UnencodedTextError
 from headrace.tokenizers.stand_in import StandIn
 
 __all__ = ["PromptResponses"]
@@ -25,8 +26,14 @@ class PromptResponses(StandIn):
 
         Args:
             documents: what `sources.pairs.pair` has made.
+
+        Raises:
+            UnencodedTextError: the tokenizer has no ids for one of them.
         """
-        ids, ends = self.tokenizer.encode_documents([text for document in documents for text in parts_of(document)])
+        try:
+            ids, ends = self.tokenizer.encode_documents([text for document in documents for text in parts_of(document)])
+        except UnencodedTextError as error:
+            raise UnencodedTextError(error.index // 2, error.summary) from error
         lengths = np.diff(ends, prepend=0)
         counts = np.tile(np.array([0, 1], np.uint8), len(documents))
         return ids, ends[1::2], DocumentMasks(np.repeat(counts, lengths), np.ones(len(documents), np.bool_))

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
 
 
-__all__ = ["PROBE", "Reference", "compare_elsewhere", "require_equal", "rust_errors", "with_probe"]
+__all__ = [
+    "CANNOT_ENCODE",
+    "PROBE",
+    "Reference",
+    "UnencodedTextError",
+    "compare_elsewhere",
+    "require_equal",
+    "rust_errors",
+    "with_probe",
+]
 
 PROBE = (
     "The quick  brown fox\tjumps;\n\n  it's 12345.678 (don't, DON'T, we'LL) --- x_y1 == z\r\n\r\n   end.  \n \u00a0\u2003"
@@ -28,13 +37,14 @@ PROBE = (
 )
 """A text with what tokenizers treat specially: contractions, digits, runs of white space, composed and decomposed
 letters, compatibility forms, scripts without spaces, joined emoji, control characters, spellings of special tokens."""
+CANNOT_ENCODE = "the tokenizers library cannot encode the text"
 _MAX_SPECIALS = 64
 """Most special tokens spelled in the probe; large vocabularies have a thousand reserved ones."""
 
 
 @contextmanager
 def rust_errors(what: str) -> Generator[None]:
-    """Turn what a Rust library raises while loading into a `TokenizerError` of one line that begins with `what`."""
+    """Turn what a Rust library raises into a `TokenizerError` of one line that begins with `what`."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -42,6 +52,18 @@ def rust_errors(what: str) -> Generator[None]:
     except BaseException as error:  # a panic in Rust derives from BaseException
         reason = str(error).partition("\n")[0]
         raise TokenizerError(f"{what}: {reason}") from error
+
+
+class UnencodedTextError(TokenizerError):
+    """A text that a tokenizer has no ids for.
+
+    Attributes:
+        index: of the text among those that were to be encoded.
+    """
+
+    def __init__(self, index: int, message: str) -> None:
+        super().__init__(message)
+        self.index = index
 
 
 class Reference:
@@ -89,9 +111,23 @@ class Reference:
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """Ids of each text, on as many threads as there are processors (`TOKENIZERS_PARALLELISM=0`: one)."""
-        encodings: list[Encoding] = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        """Ids of each text, on as many threads as there are processors (`TOKENIZERS_PARALLELISM=0`: one).
+
+        Raises:
+            UnencodedTextError: the library has no ids for one of them.
+        """
+        try:
+            encodings: list[Encoding] = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        except Exception:  # noqa: BLE001  # the library's errors have no type; what cannot be encoded alone is told
+            encodings = [self._encoded_alone(index, text) for index, text in enumerate(texts)]
         return [encoding.ids for encoding in encodings]
+
+    def _encoded_alone(self, index: int, text: str) -> "Encoding":
+        try:
+            with rust_errors(f"{self._label}: {CANNOT_ENCODE}"):
+                return self._tokenizer.encode(text, add_special_tokens=False)
+        except TokenizerError as error:
+            raise UnencodedTextError(index, error.summary) from error
 
     def token_id(self, token: str) -> int | None:
         """Id of an entry."""

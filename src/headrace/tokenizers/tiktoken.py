@@ -112,7 +112,8 @@ class TiktokenTokenizer(FileTokenizer):
 
             compose = NFC().normalize_str
             texts = [text if text.isascii() else compose(text) for text in texts]
-        return [encoding.encode_ordinary(text) for text in texts]
+        with rust_errors(f"{self.path}: the tiktoken library cannot encode the text"):
+            return [encoding.encode_ordinary(text) for text in texts]
 
     def _companions(self) -> dict[str, bytes]:
         return {f"{self.usual_name}.json": self._scheme.to_json()}

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import TokenizerError
+from headrace.tokenizers.added import require_added_as_gigatoken
 from headrace.tokenizers.base import checked_ids
 from headrace.tokenizers.file_tokenizer import FileTokenizer, read_file
 from headrace.tokenizers.identity import (
@@ -65,6 +66,8 @@ class JsonTokenizer(FileTokenizer):
         # on as it is.
         parts = msgspec.json.decode(_text(self._data, self.path), type=dict[str, msgspec.Raw])
         plain = [token for token in self._added_tokens if not token.get("special")]
+        around = [msgspec.json.decode(parts[name]) for name in ("normalizer", "pre_tokenizer") if name in parts]
+        require_added_as_gigatoken(plain, str(self.path), around=around)
         parts["added_tokens"] = msgspec.Raw(msgspec.json.encode(plain))
         return msgspec.json.encode(parts)
 

@@ -56,11 +56,13 @@ class HeadraceError(Exception):
 
     Attributes:
         problems: every fault found, in order; empty where the message says it all.
+        usage: whether the arguments are at fault, whatever they are applied to: the command's exit code is then 2.
     """
 
-    def __init__(self, message: str, *, problems: Sequence[Problem] = ()) -> None:
+    def __init__(self, message: str, *, problems: Sequence[Problem] = (), usage: bool = False) -> None:
         self.summary = message
         self.problems = tuple(problems)
+        self.usage = usage
         super().__init__(message)
 
     def __str__(self) -> str:

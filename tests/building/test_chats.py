@@ -196,6 +196,7 @@ def test_bad_conversations_are_told_with_line_and_reason(folder, tmp_path):
         ("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}", "cannot be told"),
         ("{{ strftime_now('%Y') }}{{ messages[0].content }}", "give one by --chat-date"),
         ("{{ raise_exception(messages[0].content) }}", "the chat template refuses it"),
+        ("{% if false %}{{ messages }}{% endif %}", "the chat template writes nothing of it"),
         ("{{ 1 / 0 }}", r"fails \(ZeroDivisionError\)"),
     ],
 )

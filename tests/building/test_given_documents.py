@@ -237,6 +237,18 @@ def test_neither_paths_nor_documents(tmp_path, inputs):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_data_frames_are_refused(tmp_path):
+    """They iterate over the names of their columns, which are no documents; how to give rows is said, and works."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a", "b"]})
+    with pytest.raises(SourceError, match=r"names of its columns: give its rows, frame.to_dict"):
+        headrace.build(frame, tmp_path / "c")
+    assert list(tmp_path.iterdir()) == []
+    rows = headrace.build(frame.to_dict("records"), tmp_path / "rows")
+    assert rows.documents == 2
+    assert headrace.build(frame["text"], tmp_path / "column").fingerprint == rows.fingerprint
+
+
 @pytest.mark.parametrize("name", ["", "my data", "a\nb", "ä/b"])
 def test_names(tmp_path, name):
     """A name is shown as that of a file is; an empty one is refused."""
@@ -298,6 +310,8 @@ def test_hugging_face_data_sets(of_file, tmp_path):
     nested = datasets.Dataset.from_list([{"a": {"text": text}, "b": 1} for text in TEXTS])
     forms = {
         "whole": whole,
+        "tables": whole.with_format("arrow"),
+        "frames": whole.with_format("pandas"),
         "stream": whole.to_iterable_dataset(),
         "shuffled twice": whole.select(range(len(TEXTS))),
         "mapped": whole.to_iterable_dataset().map(lambda row: {"text": row["text"]}),

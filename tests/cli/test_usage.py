@@ -151,11 +151,8 @@ def test_wrong_usage(headrace, tmp_path, monkeypatch, arguments):
         (("--tokenizer", "absent/tokenizer.json"), "absent/tokenizer.json"),
         (("--boundary", "<|nothing|>"), "'<|nothing|>' is not in the vocabulary"),
         (("--boundary", "257"), "the boundary id 257 is not in the vocabulary"),
-        (("--boundary", "id:x"), "wanted digits behind id:"),
         (("--bos",), "the BOS token is not known"),
         (("--text-field", "body"), "no field body"),
-        (("--text-field", ""), "field"),
-        (("-o", ""), "empty path"),
     ],
 )
 def test_failures(headrace, tmp_path, write_lines, options, message):
@@ -166,6 +163,46 @@ def test_failures(headrace, tmp_path, write_lines, options, message):
     assert "headrace: " in ran.err
     assert message in ran.err
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--boundary", "id:x"), "wanted digits behind id:"),
+        (("--text-field", ""), "wanted the name of a field"),
+        (("--id-field", "\udcff"), "which is no UTF-8"),
+        (("--tokenizer", ""), "wanted the path or the name of a tokenizer"),
+        (("-o", ""), "empty path"),
+        (("--compression", "gzip:99"), "compression 'gzip:99': wanted none"),
+        (("--text-split", "line:"), "wanted none, blank-lines"),
+        (("--ids-field", "ids"), "ids (--ids-field) need a tokenizer"),
+        (("--vocab-size", "10"), "Texts have no --vocab-size"),
+        (("--ids-field", "ids", "--vocab-size", str(2**32 + 1), "--boundary", "0"), "1 to 2**32 ids"),
+        (("--prompt-field", "p"), "give both"),
+        (("--chat-field", "m", "--ids-field", "i", "--vocab-size", "9"), "no --ids-field"),
+        (("--chat-template", "x"), "give their --chat-field"),
+        (("--chat-field", "m", "--chat-date", "2026-13-01"), "wanted YYYY-MM-DD"),
+        (("--store", "lance", "--compression", "gzip"), "compression is 'gzip'"),
+        (("--append", "--overwrite"), "give one of the two"),
+    ],
+)
+def test_options_that_make_no_sense(headrace, tmp_path, write_lines, options, message):
+    """What is wrong whatever it is applied to is exit code 2, with one message and nothing made."""
+    source = write_lines(tmp_path / "a.jsonl", ["x"])
+    ran = headrace("build", source, "-o", tmp_path / "c", *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("fractions", [(), ("val=2",), ("val=0.6", "test=0.6"), ("val=x",), ("../val=0.1",)])
+def test_a_split_that_makes_no_sense(headrace, tmp_path, write_lines, fractions):
+    """Likewise."""
+    source = write_lines(tmp_path / "a.jsonl", ["x"])
+    assert headrace("build", source, "-o", tmp_path / "c").code == 0
+    asked = [argument for fraction in fractions for argument in ("--fraction", fraction)]
+    assert headrace("split", tmp_path / "c", "-o", tmp_path / "parts", *asked).code == 2
+    assert not (tmp_path / "parts").exists()
 
 
 def test_a_path_that_begins_with_a_dash(headrace, tmp_path, monkeypatch, write_lines):
@@ -224,5 +261,5 @@ def test_ids_in_place_of_texts(headrace, tmp_path):
     assert headrace(*build, tmp_path / "d", "--vocab-size", 258, "--boundary", 0).code == 0
     assert "105" in headrace("show", tmp_path / "d", "--at", 0).out
     ran = headrace(*build, tmp_path / "e")
-    assert (ran.code, ran.out) == (1, "")
+    assert (ran.code, ran.out) == (2, "")
     assert "--vocab-size" in ran.err

@@ -144,7 +144,17 @@ def test_nested_columns(tmp_path):
         ({"a": [{"b": "x", "c": 1}]}, "a.text", "no column a.text; its columns are a.b, a.c (--text-field)"),
         ({"text": [1]}, "text", "the column text holds int64; wanted strings (--text-field)"),
         ({"text": [["a"]]}, "text", "the column text holds list<element: string>; wanted strings (--text-field)"),
-        ({"text": ["a"]}, "text.b", "no column text.b; it has no columns (--text-field)"),
+        ({"text": ["a"]}, "text.b", "no column text.b; text holds string, which has no fields (--text-field)"),
+        (
+            {"a": [[{"b": "x"}]]},
+            "a.b",
+            "no column a.b; a holds list<element: struct<b: string>>, which has no fields (--text-field)",
+        ),
+        (
+            {"a.b": ["x"], "c": ["y"]},
+            "a.b",
+            "no column a.b; its columns are a.b, c (--text-field); a name with a dot in it cannot be given, rename the column",
+        ),
         ({}, "text", "no column text; it has no columns (--text-field)"),
         ({f"c{i}": [1] for i in range(30)}, "text", ", c19 and 10 more (--text-field)"),
     ],

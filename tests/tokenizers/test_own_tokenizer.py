@@ -1,11 +1,18 @@
 """A tokenizer object of the user's own: `encode` and `vocab_size` are enough."""
 
+import base64
+import io
+import json
+import pickle
+
 import numpy as np
 import pytest
 
+import headrace
 from headrace.errors import BoundaryError, TokenIdError, TokenizerError
 from headrace.tokenizers.base import BatchTokenizer
-from headrace.tokenizers.load import load_tokenizer, resolve_boundary
+from headrace.tokenizers.chat_template import chat_template
+from headrace.tokenizers.load import load_from_corpus, load_tokenizer, resolve_boundary
 
 
 class Letters:
@@ -130,3 +137,71 @@ def test_lost_documents_and_other_ids_are_found():
         load_tokenizer(Fewer()).encode_documents([b"a", b"b"])
     with pytest.raises(TokenizerError, match="gives other ids for document 1 of the sample in a batch"):
         load_tokenizer(Wavering()).check([b"a"])
+
+
+def _tokenizers(gpt2_folder):
+    tokenizers = pytest.importorskip("tokenizers")
+    return tokenizers.Tokenizer.from_file(str(gpt2_folder / "tokenizer.json")), gpt2_folder
+
+
+def _transformers(gpt2_folder):
+    transformers = pytest.importorskip("transformers")
+    named = {"eos_token": "<|endoftext|>", "name_or_path": "org/gpt2"}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(gpt2_folder / "tokenizer.json"), **named
+    ), gpt2_folder
+
+
+def _tiktoken(_, folder):
+    tiktoken = pytest.importorskip("tiktoken")
+    ranks = {bytes([byte]): byte for byte in range(256)} | {b"he": 256, b"hel": 257}
+    special = {"<|endoftext|>": 258, "<x>": 260}
+    made = tiktoken.Encoding("small", pat_str=r"[a-z]+|[^a-z]", mergeable_ranks=ranks, special_tokens=special)
+    path = folder / "small.tiktoken"
+    path.write_bytes(b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items()))
+    scheme = {"pattern": r"[a-z]+|[^a-z]", "special_tokens": special, "eos_token": "<|endoftext|>"}
+    path.with_name(path.name + ".json").write_text(json.dumps(scheme))
+    return made, path
+
+
+def _sentencepiece(_, folder):
+    sentencepiece = pytest.importorskip("sentencepiece")
+    made = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["hello world", "a b  c"] * 10), model_writer=made, vocab_size=300, model_type="bpe",
+        byte_fallback=True, hard_vocab_limit=False, minloglevel=2, normalization_rule_name="identity",
+    )  # fmt: skip
+    (folder / "small.model").write_bytes(made.getvalue())
+    return sentencepiece.SentencePieceProcessor(model_proto=made.getvalue()), folder / "small.model"
+
+
+@pytest.mark.parametrize("make", [_tokenizers, _transformers, _tiktoken, _sentencepiece])
+def test_an_object_of_a_library_is_what_its_file_is(make, gpt2_folder, tmp_path):
+    """The same identity and ids, also where a text spells a special token; it pickles, and a corpus keeps a copy."""
+    made, path = make(gpt2_folder, tmp_path) if make in {_tiktoken, _sentencepiece} else make(gpt2_folder)
+    loaded, named = load_tokenizer(made), load_tokenizer(path)
+    assert (loaded.ref.kind, loaded.ref.sha256) == (named.ref.kind, named.ref.sha256)
+    texts = ["hello  world", "<|endoftext|> <x> </s>", "", "h\u00e9llo \U0001f642"]
+    for one in (loaded, pickle.loads(pickle.dumps(loaded))):  # noqa: S301  # our own bytes
+        assert [one.encode(text) for text in texts] == [named.encode(text) for text in texts]
+    boundary = "id:50256" if make is _tokenizers else None
+    headrace.build((text for text in texts), tmp_path / "made", tokenizer=made, boundary=boundary, workers=1)
+    headrace.build((text for text in texts), tmp_path / "named", tokenizer=path, boundary=boundary, workers=1)
+    with headrace.open(tmp_path / "made") as corpus, headrace.open(tmp_path / "named") as other:
+        assert corpus.fingerprint == other.fingerprint
+    copy = load_from_corpus(tmp_path / "made")
+    assert copy.ref == loaded.ref
+    assert copy.decode(loaded.encode(texts[3])).strip() == texts[3]
+
+
+def test_special_tokens_and_templates_of_transformers(gpt2_folder):
+    """What the object says of itself goes into the corpus: added tokens, EOS, BOS, and chat templates by name."""
+    transformers = pytest.importorskip("transformers")
+    named = {"eos_token": "<|end|>", "bos_token": "<|begin|>"}
+    made = transformers.PreTrainedTokenizerFast(tokenizer_file=str(gpt2_folder / "tokenizer.json"), **named)
+    made.chat_template = {"default": "{{ messages }}", "other": "{{ 1 }}"}
+    loaded = load_tokenizer(made)
+    assert loaded.vocab_size == len(made) == 50259
+    assert resolve_boundary(loaded) == made.eos_token_id
+    assert loaded.named_token("bos") == "<|begin|>"
+    assert chat_template(loaded, "other", date=None).text == "{{ 1 }}"

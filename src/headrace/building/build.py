@@ -89,7 +89,7 @@ def build(
             earlier build: what it had not finished is begun anew, and a corpus that is there is refused.
         output: the corpus folder.
         tokenizer: `bytes` (also where None is given, for texts); a `tokenizer.json`, its folder or a hub name; or a tokenizer
-            object.
+            object: of `tokenizers`, `transformers`, `tiktoken` or `sentencepiece`, or any with `encode` and `vocab_size`.
         text_field: field or column that holds a document's text, dotted for a nested one.
         ids_field: field or column that holds a document as a list of token ids, instead of its text; a document with
             anything else in its list than ids of the vocabulary is bad. The boundary ends each document once, whether or not
@@ -182,9 +182,9 @@ def build(
         chat_date=chat_date,
     )
     if not os.fspath(output):
-        raise BuildError("the output is an empty path; wanted a folder")
+        raise BuildError("the output is an empty path; wanted a folder", usage=True)
     if append and overwrite:
-        raise BuildError("append adds to a corpus and overwrite replaces it; wanted one of the two")
+        raise BuildError("append adds to a corpus and overwrite replaces it; wanted one of the two", usage=True)
     _check_store(store, compression)
     given = given_documents(inputs)
     if given is not None and dedup != "none":
@@ -304,11 +304,13 @@ def _nothing_to_do(output: str, work: Work, found: Discovery, on_event: Subscrib
 
 def _check_store(store: str, compression: str) -> None:
     if store not in get_args(Store):
-        raise BuildError(f"store is {' or '.join(get_args(Store))}, not {store!r}")
+        raise BuildError(f"store is {' or '.join(get_args(Store))}, not {store!r}", usage=True)
     if store == "hdf5":
         return
     if str(parse_compression(compression)) != "none":
-        raise BuildError(f"compression is {compression!r}: what Lance compresses cannot be mapped; wanted none")
+        raise BuildError(
+            f"compression is {compression!r}: what Lance compresses cannot be mapped; wanted none", usage=True
+        )
     require_lance("store 'lance'")
 
 
@@ -329,7 +331,7 @@ def _check_options(
     if not 0 <= max_bad <= 1:
         problems.append(Problem("max_bad", f"wanted a fraction from 0 to 1, found {max_bad!r}"))
     if problems:
-        raise BuildError("the build's options make no sense", problems=problems)
+        raise BuildError("the build's options make no sense", problems=problems, usage=True)
 
 
 def _tell_notices(found: Discovery, on_event: Subscriber) -> None:

@@ -46,22 +46,27 @@ class DocumentForm:
         ):
             raise BuildError(
                 "ids (--ids-field) need a tokenizer (--tokenizer) whose ids they are, or else a --vocab-size; give one of "
-                "the two. Texts have no --vocab-size"
+                "the two. Texts have no --vocab-size",
+                usage=True,
             )
         pair = self.prompt_field is not None
         if pair != (self.response_field is not None) or (pair and self.ids_field is not None):
             raise BuildError(
                 "a document of two texts has a prompt (--prompt-field) and a response (--response-field); give both, and "
-                "no --ids-field"
+                "no --ids-field",
+                usage=True,
             )
         if self.chat_field is None and (self.chat_template is not None or self.chat_date is not None):
-            raise BuildError("a --chat-template, or a --chat-date, is of conversations: give their --chat-field")
+            raise BuildError(
+                "a --chat-template, or a --chat-date, is of conversations: give their --chat-field", usage=True
+            )
         if self.chat_field is not None and (pair or self.ids_field is not None):
             raise BuildError(
-                "conversations (--chat-field) are documents by themselves: no --prompt-field, no --ids-field"
+                "conversations (--chat-field) are documents by themselves: no --prompt-field, no --ids-field",
+                usage=True,
             )
         if self.chat_date is not None and not _is_date(self.chat_date):
-            raise BuildError(f"chat_date (--chat-date): wanted YYYY-MM-DD, found {self.chat_date!r}")
+            raise BuildError(f"chat_date (--chat-date): wanted YYYY-MM-DD, found {self.chat_date!r}", usage=True)
 
     @property
     def field(self) -> Field:

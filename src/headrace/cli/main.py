@@ -78,7 +78,7 @@ def run() -> None:
         if not isinstance(error, HeadraceError | OSError | ValueError):
             raise
         print_error(error)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, HeadraceError) and error.usage else 1)
     finally:
         _flush_stdout()
 

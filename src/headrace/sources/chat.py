@@ -58,7 +58,7 @@ class ChatTemplate:
             messages: their JSON text; empty for none.
 
         Raises:
-            ChatFault: the template refuses them, or does not show what the assistant says.
+            ChatFault: the template refuses them, writes nothing, or does not show what the assistant says.
         """
         conversation: list[Any] = json.loads(messages) if messages else []
         if not conversation:
@@ -69,6 +69,8 @@ class ChatTemplate:
         hidden, spelled = self._hidden(conversation, private)
         writer = _Writer(self, (begin, end))
         text, counts = writer.marked(hidden) if _GENERATION.search(self.text) else writer.told_apart(hidden)
+        if not text:
+            raise ChatFault("the chat template writes nothing of it")
         ends = hidden[-1].get("role") == ASSISTANT
         rest = {"counts": counts, "spelled": spelled, "ends": ends}
         return pair(text.encode(), json.dumps(rest, ensure_ascii=False).encode())

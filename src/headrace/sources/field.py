@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.errors import SourceError
 from headrace.manifest import dtype_name_for
 from headrace.sources.chat import ChatTemplate
 from headrace.sources.pairs import PAIR_BYTES, parts_of
@@ -20,10 +21,14 @@ def split_field(name: str) -> tuple[str, ...]:
     """Split a dotted field: `data.text` is the field `text` of the object in the field `data`.
 
     Raises:
-        ValueError: the field is empty.
+        SourceError: (a ValueError) it is no name that a field can have.
     """
     if not name:
-        raise ValueError("wanted the name of the field that holds the text, got an empty one")
+        raise SourceError("wanted the name of a field, got an empty one", usage=True)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise SourceError(f"wanted the name of a field, got {name!r}, which is no UTF-8", usage=True) from None
     return tuple(name.split("."))
 
 
@@ -88,7 +93,7 @@ class Field:
     """A field of a row.
 
     Raises:
-        ValueError: the name is empty.
+        SourceError: (a ValueError) a name is empty, or no UTF-8.
     """
 
     name: str

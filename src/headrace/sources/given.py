@@ -52,6 +52,11 @@ class Documents:
         items = cast("object", self.items)  # callers may be untyped
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise SourceError(f"wanted an iterable of texts or of mappings, found one {type(items).__name__}")
+        if callable(getattr(items, "itertuples", None)):
+            raise SourceError(
+                "wanted an iterable of texts or of mappings, found a data frame, which iterates over the names of its columns: "
+                'give its rows, frame.to_dict("records"), or one column, frame["text"]'
+            )
         if not self.name:
             raise SourceError("wanted a name for the documents, found an empty one")
 

@@ -82,6 +82,9 @@ def _rows(items: Any, columns: Sequence[str]) -> Iterator[dict[str, Any]]:  # no
     if isinstance(names, list) and set(columns) <= {*cast("list[str]", names)}:
         items = items.select_columns([*columns])
     for batch in items.iter(batch_size=_ROWS):
+        if not isinstance(batch, Mapping):  # but a table or a frame; texts are the same in all formats
+            yield from _rows(items.with_format(None), columns)
+            return
         names = [*batch]
         for values in zip(*batch.values(), strict=True):
             yield dict(zip(names, values, strict=True))

@@ -51,13 +51,18 @@ def _kind_of(schema: Any, dotted: str, flag: str) -> Any:  # noqa: ANN401  # as 
     names: list[str] = schema.names
     kind, above = None, ""
     for key in split_field(dotted):
+        if kind is not None and not pa.types.is_struct(kind):
+            what = f"{label(above[:-1])} holds {label(str(kind))[:MOST_CHARACTERS]}, which has no fields"
+            return f"no column {label(dotted)}; {what} ({flag})"
         if names.count(key) > 1:
             return f"{names.count(key)} columns are named {label(above + key)}; wanted one"
         if key not in names:
             shown = ", ".join(label(above + name) for name in names[:_MOST_NAMES])
             more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
             have = f"its columns are {shown}{more}" if names else "it has no columns"
-            return f"no column {label(dotted)}; {have} ({flag})"
+            # A dot leads into a struct, as in JSON into an object.
+            whole = "; a name with a dot in it cannot be given, rename the column" if dotted in schema.names else ""
+            return f"no column {label(dotted)}; {have} ({flag}){whole}"
         kind = _stored((schema if kind is None else kind).field(key).type)
         above += f"{key}."
         names = [field.name for field in kind] if pa.types.is_struct(kind) else []

@@ -31,7 +31,8 @@ def check_split(split: str) -> None:
     """Raise SourceError where this is no way to cut texts."""
     if not split.removeprefix(_LINE):
         raise SourceError(
-            f"wanted none, blank-lines, line:TEXT (a line of this text alone) or any other text to cut at, got {split!r}"
+            f"wanted none, blank-lines, line:TEXT (a line of this text alone) or any other text to cut at, got {split!r}",
+            usage=True,
         )
 
 

@@ -66,7 +66,7 @@ class SplitRequest:
             problems.append(Problem("rest", "wanted a name"))
         problems += _name_problems([name for name, _ in known], left)
         if problems:
-            raise SplitError("this is no split", problems=problems)
+            raise SplitError("this is no split", problems=problems, usage=True)
         return cls(seed=seed, fractions=tuple(known), rest=left)
 
     @property

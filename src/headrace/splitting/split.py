@@ -69,7 +69,7 @@ def split(
     started = time.monotonic()
     request = SplitRequest.of(fractions, rest=rest, seed=seed)
     if not os.fspath(output):
-        raise BuildError("the output is an empty path; wanted a folder")
+        raise BuildError("the output is an empty path; wanted a folder", usage=True)
     given = None if compression is None else str(parse_compression(compression))
     place = Path(output).absolute()
     with open_corpus(corpus, io="pread") as source:
@@ -142,7 +142,7 @@ def _hashed(source: Corpus, by: Literal["auto", "text", "tokens"]) -> By:
     if by == "tokens":
         return by
     if by not in {"auto", "text"}:
-        raise SplitError(f"by is 'auto', 'text' or 'tokens', not {by!r}")
+        raise SplitError(f"by is 'auto', 'text' or 'tokens', not {by!r}", usage=True)
     for entry in source.entries:
         if entry.document_count and not stores_text_hashes(Path(entry.path)):
             if by == "auto":

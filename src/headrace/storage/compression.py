@@ -52,7 +52,9 @@ def parse_compression(text: str) -> Compression:
     name: Any = found[1] if found else ""
     level = int(found[2]) if found and found[2] else _DEFAULTS.get(name, 0)
     if not found or level not in _LEVELS[name] or (name == "none" and found[2]):
-        raise WriterError(f"compression {text!r}: wanted none, gzip, gzip:0 to gzip:9, zstd, or zstd:1 to zstd:22")
+        raise WriterError(
+            f"compression {text!r}: wanted none, gzip, gzip:0 to gzip:9, zstd, or zstd:1 to zstd:22", usage=True
+        )
     if name == "zstd":
         _load_hdf5plugin(f"compression {text!r} is zstd")
     return Compression(name, level)

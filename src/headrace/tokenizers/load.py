@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, cast
 
 from headrace.errors import BoundaryError, TokenizerError
@@ -12,6 +13,7 @@ from headrace.tokenizers.base import REF_NAME, BatchTokenizer, NamedTokens, Text
 from headrace.tokenizers.bytes import Tokenizer
 from headrace.tokenizers.file_tokenizer import FileTokenizer, read_file
 from headrace.tokenizers.hub import fetch_tokenizer, looks_like_hub_name
+from headrace.tokenizers.objects import files_of
 from headrace.tokenizers.own import OwnTokenizer
 from headrace.tokenizers.ranks import looks_like_ranks
 from headrace.tokenizers.ready import NO_TOKENIZER, NoTokenizer
@@ -38,7 +40,8 @@ def load_tokenizer(
     Args:
         spec: `bytes`; a tokenizer.json, tiktoken file or sentencepiece model, whatever its name, or a folder that holds
             one under its usual name; the name of a Hugging Face hub model; or a tokenizer: a `BatchTokenizer` is
-            returned as it is, another object becomes an `OwnTokenizer`. What exists as a path is a path; a folder named
+            returned as it is, an object of a library that `files_of` knows is what its file would be, and another one
+            becomes an `OwnTokenizer`. What exists as a path is a path; a folder named
             `bytes` is `./bytes`. With `hf:`, `tiktoken:` or `sentencepiece:` before a path that library encodes: it runs
             more kinds of models than gigatoken, and is slower. It also does where gigatoken refuses the file.
         on_notice: told if gigatoken refuses it.
@@ -48,7 +51,10 @@ def load_tokenizer(
         MissingExtraError: a tiktoken file or sentencepiece model without its library.
     """
     if not isinstance(spec, (str, os.PathLike)):
-        return cast("BatchTokenizer", spec) if callable(getattr(spec, "encode_documents", None)) else OwnTokenizer(spec)
+        if callable(getattr(spec, "encode_documents", None)):
+            return cast("BatchTokenizer", spec)
+        found = files_of(spec)
+        return OwnTokenizer(spec) if found is None else _of_files(*found, on_notice)
     if spec == "bytes":
         return Tokenizer()
     tokenizer = _open(spec)
@@ -58,6 +64,14 @@ def load_tokenizer(
         tokenizer.load_encoder()
         return tokenizer
     return _that_encodes(tokenizer, on_notice)
+
+
+def _of_files(name: str, files: Mapping[str, bytes], on_notice: Callable[[str], None] | None) -> FileTokenizer:
+    """The tokenizer of some files, the first of which is it; they are read at once and not needed later."""
+    with TemporaryDirectory(prefix="headrace-") as folder:
+        for file, content in files.items():
+            (Path(folder) / file).write_bytes(content)
+        return _that_encodes(_open_file(Path(folder) / next(iter(files)), name=name), on_notice)
 
 
 def _that_encodes(tokenizer: FileTokenizer, on_notice: Callable[[str], None] | None) -> FileTokenizer:
@@ -92,6 +106,8 @@ def load_from_corpus(folder: str | os.PathLike[str]) -> BatchTokenizer:
 
 
 def _open(spec: str | os.PathLike[str]) -> BatchTokenizer:
+    if not os.fspath(spec):
+        raise TokenizerError("wanted the path or the name of a tokenizer, got an empty one", usage=True)
     path = Path(spec).expanduser()
     if path.is_dir():
         if (path / REF_NAME).is_file():
@@ -128,14 +144,14 @@ def _file_in(folder: Path) -> Path:
     )
 
 
-def _open_file(path: Path) -> FileTokenizer:
+def _open_file(path: Path, *, name: str | None = None) -> FileTokenizer:
     """By its content: people call these files as they like."""
     data = read_file(path)
     if looks_like_ranks(data):
-        return TiktokenTokenizer(path)
+        return TiktokenTokenizer(path, name=name)
     if looks_like_model(data):
-        return SentencePieceTokenizer(path)
-    return JsonTokenizer(path)
+        return SentencePieceTokenizer(path, name=name)
+    return JsonTokenizer(path, name=name)
 
 
 def _what_is_there(folder: Path) -> str:
@@ -243,7 +259,7 @@ def _resolve(tokenizer: BatchTokenizer, option: str, role: str) -> int:
             )
         return int(digits)
     if kind == "id":
-        raise BoundaryError(f"wanted digits behind id:, found {option!r}")
+        raise BoundaryError(f"wanted digits behind id:, found {option!r}", usage=True)
     return _entry(tokenizer, option, role)
 
 

@@ -27,7 +27,7 @@ class NoTokenizer:
 
     def __init__(self, vocab_size: int) -> None:
         if type(vocab_size) is not int or not 1 <= vocab_size <= 1 << 32:
-            raise TokenizerError(f"a vocabulary has 1 to 2**32 ids, not {vocab_size!r}")
+            raise TokenizerError(f"a vocabulary has 1 to 2**32 ids, not {vocab_size!r}", usage=True)
         name = f"{vocab_size} ids without a tokenizer"
         sha256 = hashlib.sha256(f"headrace ids without a tokenizer 1: {vocab_size}\n".encode()).hexdigest()
         self.ref = TokenizerRef(kind=NO_TOKENIZER, name=name, sha256=sha256, vocab_size=vocab_size)

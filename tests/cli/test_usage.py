@@ -169,7 +169,7 @@ def test_failures(headrace, tmp_path, write_lines, options, message):
     ("options", "message"),
     [
         (("--boundary", "id:x"), "wanted digits behind id:"),
-        (("--text-field", ""), "wanted the name of a field"),
+        (("--text-field", ""), "wanted the name of the field"),
         (("--id-field", "\udcff"), "which is no UTF-8"),
         (("--tokenizer", ""), "wanted the path or the name of a tokenizer"),
         (("-o", ""), "empty path"),

@@ -10,7 +10,7 @@ from headrace.errors import SourceError, SourceNotFoundError
 from headrace.sources import discover
 
 
-def entry(path, **changes) -> dict:
+def entry(path, /, **changes) -> dict:
     """What a downloader writes about a file."""
     data = path.read_bytes()
     return {
@@ -44,6 +44,30 @@ def test_a_list(headrace, tmp_path, files):
     assert [file.label for file in found.files] == ["b.jsonl", "a.jsonl.gz"]
     ran = headrace("build", tmp_path / "manifest.json", "-o", tmp_path / "out")
     assert (ran.code, "documents:" in ran.err) == (0, False)
+
+
+def test_a_list_within_an_object(tmp_path, files):
+    """Whatever key it stands under, with what else a downloader says."""
+    write(tmp_path / "manifest.json", {"version": 1, "tags": [], "shards": [entry(file) for file in files]})
+    assert [file.label for file in discover([tmp_path / "manifest.json"]).files] == ["b.jsonl", "a.jsonl.gz"]
+
+
+def test_files_under_other_names(tmp_path, files):
+    """The entry's own path is taken first; what a URL escapes may be decoded, or not, on disk."""
+    (tmp_path / "sub").mkdir()
+    moved = [files[0].rename(tmp_path / "sub" / "x.jsonl"), files[1].rename(tmp_path / "a b.jsonl.gz")]
+    escaped = tmp_path / "c%20d.jsonl"
+    escaped.write_bytes(moved[0].read_bytes())
+    write(
+        tmp_path / "manifest.json",
+        [
+            entry(moved[0], path="sub/x.jsonl"),
+            entry(moved[1], url="https://example.org/a%20b.jsonl.gz"),
+            entry(escaped),
+        ],
+    )
+    labels = [file.label for file in discover([tmp_path / "manifest.json"]).files]
+    assert labels == ["sub/x.jsonl", "a b.jsonl.gz", "c%20d.jsonl"]
 
 
 def test_a_wrong_count(headrace, tmp_path, files):
@@ -80,16 +104,23 @@ def test_wrong_sizes_and_missing_files(tmp_path, files):
     ("changes", "reason"),
     [
         ({"sha256": "xyz"}, "entry 2 has no url, bytes and sha256"),
-        ({"bytes": "5"}, "entry 2 has no url, bytes and sha256"),
-        ({"url": "https://example.org/"}, "entry 2: its URL ends in no name"),
+        ({"bytes": "5"}, "entry 2 has no url, bytes and sha256 .* it has bytes '5', sha256 '"),
+        ({"bytes": -5}, "entry 2 has no url, bytes and sha256"),
+        ({"path": "../b.jsonl"}, "entry 2: its path leads out of the folder"),
+        ({"path": "/etc/passwd"}, "entry 2: its path leads out of the folder"),
+        ({"file": ""}, "entry 2: its path leads out of the folder"),
+        ({"url": "https://example.org/"}, "entry 2: .*its URL ends in no name"),
         ({"url": "https://example.org/other/b.jsonl"}, "or in that of an earlier entry"),
-        ({"url": "https://example.org/.."}, "entry 2: its URL ends in no name"),
+        ({"url": "https://example.org/.."}, "entry 2: .*its URL ends in no name"),
     ],
 )
 def test_lists_that_are_wrong(tmp_path, files, changes, reason):
     """An entry that cannot be followed is an error that names it."""
     write(tmp_path / "manifest.json", [entry(files[0]), entry(files[1], **changes)])
     with pytest.raises(SourceError, match=reason):
+        discover([tmp_path / "manifest.json"])
+    write(tmp_path / "manifest.json", [entry(files[1], **changes), entry(files[0])])
+    with pytest.raises(SourceError, match=r"entry [12]"):
         discover([tmp_path / "manifest.json"])
 
 

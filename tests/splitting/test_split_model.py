@@ -343,3 +343,18 @@ def test_a_part_that_is_smaller_than_asked(tmp_path, fraction, equal, told):
     assert all(told in message for message in notices)
     with headrace.open(tmp_path / "o" / "val", verify="full") as corpus:
         assert len(corpus.documents) == sum(part.documents for part in events[-1].parts if part.name == "val")
+
+
+def test_lists_of_what_was_not_kept(tmp_path):
+    """Each part counts the documents that the build did not keep, and lists them by file and line as the corpus does."""
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"text": "a"}\n{"text": ""}\n{"text": "b"}\n{"text": "a"}\n{"other": 1}\n')
+    headrace.build(source, tmp_path / "c", dedup="exact", on_bad_input="skip")
+    headrace.split(tmp_path / "c", tmp_path / "parts", fractions={"val": 0.5}, seed=3)
+    (whole,) = (tmp_path / "c" / ".headrace" / "dropped").iterdir()
+    assert len(whole.read_bytes().splitlines()) == 3
+    for name in ("val", "train"):
+        part = tmp_path / "parts" / name
+        assert (part / ".headrace" / "dropped" / whole.name).read_bytes() == whole.read_bytes()
+        with headrace.open(part) as corpus:
+            assert sum(corpus.manifest.sources[0].dropped.values()) == 3

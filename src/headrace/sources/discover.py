@@ -85,7 +85,7 @@ def discover(
     Args:
         inputs: files, folders (read with all below them), and patterns (`*`, `**`, `?`, `[...]`). A path that exists is
             no pattern, whatever characters it holds. A `.json` file that lists `url`, `bytes` and `sha256` of fetched files
-            stands for these files, beside it under the last parts of the URLs.
+            stands for these files, beside it under their `path`, `file` or `filename`, else under the last parts of the URLs.
         format: how files are read; `auto` goes by the name, and for names that say nothing by the first line. Other
             formats select, in folders, the names of their own kind.
         include: patterns that select the files of folders instead, matched (case-sensitive, `*` matches `/` too)

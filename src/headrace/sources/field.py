@@ -24,11 +24,11 @@ def split_field(name: str) -> tuple[str, ...]:
         SourceError: (a ValueError) it is no name that a field can have.
     """
     if not name:
-        raise SourceError("wanted the name of a field, got an empty one", usage=True)
+        raise SourceError("wanted the name of the field, got an empty one", usage=True)
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise SourceError(f"wanted the name of a field, got {name!r}, which is no UTF-8", usage=True) from None
+        raise SourceError(f"wanted the name of the field, got {name!r}, which is no UTF-8", usage=True) from None
     return tuple(name.split("."))
 
 

@@ -1,14 +1,16 @@
 """The making of the parts: run the jobs, then publish."""
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
+from pathlib import Path
 
 from headrace.building.engine import Listener, PoolEngine, SerialEngine
 from headrace.building.limits import default_workers
-from headrace.building.output import TOKENIZER_FOLDER, publish_corpus
+from headrace.building.output import DROPPED, TOKENIZER_FOLDER, publish_corpus
 from headrace.building.processes import Workers
 from headrace.building.tally import Sums
 from headrace.corpus import Corpus
@@ -53,19 +55,26 @@ def make(
         for part, copied in zip(parts, outcome.copied, strict=True):
             if copied is not None:
                 part.copied.append(copied)
-    local = source.path.parent / PRIVATE / LOCAL
     for part in parts:
         if part.whole:
             continue
         part.manifest = _manifest(source.manifest, part, replace(record, part=part.name), compression)
-        if local.is_file():
-            (part.folder / PRIVATE).mkdir(exist_ok=True)
-            write_bytes(part.folder / PRIVATE / LOCAL, local.read_bytes())
+        _copy_private(source.path.parent, part.folder)
         if part.manifest.store == "lance":
             from headrace.storage.lance_versions import commit  # noqa: PLC0415  # an extra
 
             part.manifest = replace(part.manifest, lance=commit(part.folder, part.manifest, part.published))
         publish_corpus(part.folder, part.manifest, [copied.extents for copied in part.copied], tokenizer)
+
+
+def _copy_private(whole: Path, part: Path) -> None:
+    """Copy where the sources are, and which of their documents were not kept: a part counts these as the corpus does."""
+    local, dropped = whole / PRIVATE / LOCAL, whole / DROPPED
+    if local.is_file():
+        (part / PRIVATE).mkdir(exist_ok=True)
+        write_bytes(part / PRIVATE / LOCAL, local.read_bytes())
+    if dropped.is_dir():
+        shutil.copytree(dropped, part / DROPPED, dirs_exist_ok=True)
 
 
 def _jobs(source: Corpus, parts: Sequence[Part], record: Split, compression: str | None) -> Iterator[SplitJob]:

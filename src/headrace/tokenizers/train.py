@@ -128,7 +128,7 @@ def _check_specials(specials: list[str], vocab_size: int) -> None:
         if (reason := _why_no_special(token, specials[:place]))
     ]
     if problems:
-        raise TokenizerError("wanted special tokens that differ, each a text:", problems=problems)
+        raise TokenizerError("wanted special tokens that differ, each a text:", problems=problems, usage=True)
     if vocab_size < (least := BYTE_TOKENS + len(specials)):
         raise TokenizerError(
             f"a vocabulary of {vocab_size:,} ids is too small: wanted at least {least}, for 256 bytes and "

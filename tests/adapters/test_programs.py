@@ -20,7 +20,11 @@ def snippets(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["torch", *(pytest.param(name, marks=pytest.mark.extended) for name in ("the Trainer", "JAX"))]
+    "name",
+    [
+        "torch",
+        *(pytest.param(name, marks=pytest.mark.extended) for name in ("the Trainer", "JAX", "the reference trainer")),
+    ],
 )
 def test_the_guide_s_code_runs(tmp_path, name):
     """The code of each section runs as it stands, on a corpus at `corpus`, and warns of nothing."""

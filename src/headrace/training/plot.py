@@ -93,7 +93,7 @@ def _draw_loss(axes: "Axes", steps: Lines) -> None:
     _draw(axes, steps, "loss", alpha=0.4)
     x, y = _finite(steps, "loss")
     firsts = _groups(len(x))
-    if len(firsts) < len(x):
+    if len(firsts) > 1:
         counts = np.diff(firsts, append=len(x))
         axes.plot(np.add.reduceat(x, firsts) / counts, np.add.reduceat(y, firsts) / counts, label="mean")
     _label(axes, "loss")
@@ -104,7 +104,9 @@ def _draw_perplexities(axes: "Axes", lines: Lines) -> None:
         ("epoch", "train_perplexity", "training, of an epoch"),
         ("evaluated", "perplexity", "held out"),
     ):
-        _draw(axes, [line for line in lines if line["event"] == event], name, label=label, marker="o")
+        found = [line for line in lines if line["event"] == event]
+        if found:
+            _draw(axes, found, name, label=label, marker="o")
     low, high = axes.get_ylim()
     _label(axes, "perplexity", log=high > _LOG_ABOVE * max(low, 1))
 
@@ -129,6 +131,7 @@ def _draw_skips(axes: "Axes", steps: Lines) -> None:
     axes.plot([line["step"] for line in steps], np.cumsum([line["skipped"] for line in steps]), drawstyle="steps-post")
     reasons = Counter(line["skip_reason"] for line in steps if line["skipped"])
     told = ", ".join(f"{count:,} for the {reason}" for reason, count in reasons.most_common()) or "none"
+    axes.set_ylim(bottom=0)
     _label(axes, f"skipped steps: {told}")
 
 
@@ -143,8 +146,8 @@ def _finite(lines: Lines, name: str) -> tuple[Values, Values]:
 
 
 def _groups(count: int) -> NDArray[np.intp]:
-    """Return where each of at most `_PARTS` groups of neighbours begins."""
-    return np.unique(np.linspace(0, count, min(count, _PARTS), endpoint=False).astype(np.intp))
+    """Return where each group of at least ten neighbours begins, of which there are at most `_PARTS`."""
+    return np.linspace(0, count, min(max(count // 10, 1), _PARTS), endpoint=False).astype(np.intp)
 
 
 def _label(axes: "Axes", title: str, *, log: bool = False) -> None:

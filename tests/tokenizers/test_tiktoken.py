@@ -135,11 +135,22 @@ def test_a_file_beside_it_says_how_texts_are_cut(tmp_path):
 def test_a_pattern_that_gigatoken_does_not_know_is_run_by_the_library(tmp_path):
     """With a notice, and the library's ids."""
     notices = []
-    path = write(tmp_path, [*BYTES, (b"ab", 256), (b"abab", 257)], {"pattern": r"[a-z]{3}|."})
+    path = write(tmp_path, [*BYTES, (b"ab", 256), (b"abab", 257)], {"pattern": r"[a-z]{3}|[\s\S]"})
     loaded = load_tokenizer(path, on_notice=notices.append)
     assert loaded.by_library
     assert "the tiktoken library encodes" in notices[0]
     assert loaded.encode("abab") == [256, 97, 98]
+
+
+@pytest.mark.parametrize("pattern", ["[a-z]+", r"[a-z]+|.", GPT2_PATTERN.replace(r"|\s+", "")])
+def test_a_pattern_that_would_lose_text_is_refused(tmp_path, pattern):
+    """Tiktoken leaves out what its pattern does not match, such as the line breaks that a dot does not."""
+    path = write(tmp_path, BYTES, {"pattern": pattern})
+    for spec in (path, f"tiktoken:{path}"):
+        with pytest.raises(
+            TokenizerError, match="does not match all of a text, and what it does not match would be lost"
+        ):
+            load_tokenizer(spec)
 
 
 @pytest.mark.parametrize("by_library", [False, True])

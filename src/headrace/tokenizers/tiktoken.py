@@ -13,7 +13,7 @@ from headrace.tokenizers.base import checked_ids
 from headrace.tokenizers.bpe_file import byte_spellings
 from headrace.tokenizers.file_tokenizer import FileTokenizer, read_file
 from headrace.tokenizers.ranks import GPT2_PATTERN, Scheme, canonical_ranks, known_scheme, parse_ranks, parse_scheme
-from headrace.tokenizers.reference import rust_errors
+from headrace.tokenizers.reference import PROBE, rust_errors
 
 __all__ = ["TiktokenTokenizer"]
 
@@ -100,18 +100,29 @@ class TiktokenTokenizer(FileTokenizer):
             import tiktoken  # noqa: PLC0415  # an extra
 
             with rust_errors(f"{self.path} is refused by the tiktoken library"):
-                self._library_encoding = tiktoken.Encoding(
+                made = tiktoken.Encoding(
                     self._ref.name, pat_str=self._scheme.pattern, mergeable_ranks=self._ranks, special_tokens={}
                 )
+                (probe,) = self._normalized([PROBE])
+                kept = made.decode(made.encode_ordinary(probe)) == probe
+            if not kept:
+                raise TokenizerError(
+                    f"{self.path}: its pattern {self._scheme.pattern!r} does not match all of a text, and what it does not "
+                    "match would be lost; add an alternative for that, such as |[\\s\\S]"
+                )
+            self._library_encoding = made
         return self._library_encoding
 
-    def _library_ids(self, texts: list[str]) -> list[list[int]]:
-        encoding = self._load_library()
-        if self._scheme.normalizer:
-            from tokenizers.normalizers import NFC  # noqa: PLC0415  # the same tables whatever Python's version
+    def _normalized(self, texts: list[str]) -> list[str]:
+        if not self._scheme.normalizer:
+            return texts
+        from tokenizers.normalizers import NFC  # noqa: PLC0415  # the same tables whatever Python's version
 
-            compose = NFC().normalize_str
-            texts = [text if text.isascii() else compose(text) for text in texts]
+        compose = NFC().normalize_str
+        return [text if text.isascii() else compose(text) for text in texts]
+
+    def _library_ids(self, texts: list[str]) -> list[list[int]]:
+        encoding, texts = self._load_library(), self._normalized(texts)
         with rust_errors(f"{self.path}: the tiktoken library cannot encode the text"):
             return [encoding.encode_ordinary(text) for text in texts]
 

@@ -13,7 +13,8 @@ from headrace.manifest import Manifest, ShardEntry
 from headrace.reading import Corpus
 from headrace.storage.lance_apart import call
 from headrace.storage.lance_corpus import lance_fingerprint, lance_line
-from headrace.storage.lance_pages import FlatPiece, PageTable, page_table
+from headrace.storage.lance_pages import PageTable, page_table
+from headrace.storage.lance_pieces import FlatPiece
 from headrace.storage.token_line import TokenLine
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import pytest
 import headrace
 from headrace.errors import CorruptShardError
 from headrace.storage.lance_dictionary import CODINGS
-from headrace.storage.lance_pages import FlatPiece, LibraryPiece, PackedPiece, page_table
+from headrace.storage.lance_pages import page_table
+from headrace.storage.lance_pieces import FlatPiece, LibraryPiece, PackedPiece
 from headrace.testing.lance import FORMATS, write_blocks, write_lists, write_recipe
 
 DTYPES = ("uint16", "uint32", "int32", "int64")

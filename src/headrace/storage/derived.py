@@ -6,7 +6,7 @@ from pathlib import Path
 
 from isal.isal_zlib import crc32
 
-__all__ = ["is_sealed", "map_file", "seal"]
+__all__ = ["is_sealed", "map_file", "seal", "unsealed"]
 
 _SIZE = 4
 """Bytes of the checksum."""
@@ -21,6 +21,11 @@ def seal(parts: Iterable[bytes]) -> bytes:
 def is_sealed(data: bytes | memoryview) -> bool:
     """Whether the checksum at the end is that of all before it."""
     return len(data) > _SIZE and crc32(data[:-_SIZE]) == int.from_bytes(data[-_SIZE:], "little")
+
+
+def unsealed(data: bytes, magic: bytes) -> bytes | None:
+    """What is sealed behind `magic`; None where the bytes are not whole, or of another kind."""
+    return data[len(magic) : -_SIZE] if data.startswith(magic) and is_sealed(data) else None
 
 
 def map_file(path: Path) -> memoryview | None:

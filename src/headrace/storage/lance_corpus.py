@@ -10,7 +10,8 @@ import numpy as np
 
 from headrace.manifest import Fingerprint
 from headrace.storage.extents import ExtentTable, ShardExtents
-from headrace.storage.lance_pages import FlatPiece, Fragment, LibraryPiece, PackedPiece, PageTable, Piece
+from headrace.storage.lance_pages import Fragment, PageTable
+from headrace.storage.lance_pieces import FlatPiece, LibraryPiece, PackedPiece, Piece
 from headrace.storage.lance_rows import LanceRows
 from headrace.storage.lance_windows import PackedPages
 from headrace.storage.shard_files import Io, RangeReader, ShardFiles
@@ -96,7 +97,7 @@ def lance_fingerprint(table: PageTable) -> Fingerprint:
     """
     digest = hashlib.sha256(f"headrace stat lance 1 {table.column.name} {table.dtype} {table.token_count}".encode())
     for fragment in table.fragments:
-        name = Path(fragment.file).name
+        name = fragment.file.rpartition("/")[-1]
         digest.update(f"\n{name} {fragment.file_size} {fragment.rows} {fragment.deletions} {fragment.count}".encode())
     for number in range(_PAGES if table.fragments else 0):
         place, rest = divmod(number * (len(table.fragments) - 1), _PAGES - 1)

@@ -20,7 +20,7 @@ where each ends.
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,14 +31,16 @@ from headrace.errors import CorruptShardError, FormatError, MissingShardError, P
 from headrace.storage.document_ends import document_ends
 from headrace.storage.lance_columns import TokenColumn, token_column
 from headrace.storage.lance_encoding import PageForm, form_of
+from headrace.storage.lance_known import KnownPages
 from headrace.storage.lance_open import naming, open_dataset
-from headrace.storage.lance_packed import Packing, packing_of, unpack
+from headrace.storage.lance_packed import packing_of, unpack
+from headrace.storage.lance_pieces import FlatPiece, LibraryPiece, PackedPiece, Piece, merged, placed
 
 if TYPE_CHECKING:
     from lance import LanceDataset, LanceFragment
     from lance.file import LanceFileReader
 
-__all__ = ["FlatPiece", "Fragment", "LibraryPiece", "PackedPiece", "PageTable", "Piece", "page_table"]
+__all__ = ["Fragment", "PageTable", "page_table"]
 
 _COMPARED = 64
 """Tokens at each end of a page that are compared with what Lance reads."""
@@ -46,46 +48,10 @@ _LISTS = 16
 """Lists at each end of a file that are compared."""
 _BUFFERS = {"bitpacked": 2, "blocks": 2, "dictionary": 3}
 """Of a page that is unpacked here: the table of chunks, the chunks, the dictionary."""
+_THREADS = 8
+"""That look at data files side by side, at most: Lance waits much."""
 _LEGACY = 0
 """Major version of files that Lance's own file reader refuses."""
-
-
-@dataclass(frozen=True, slots=True)
-class FlatPiece:
-    """Tokens that lie in a file one behind the other."""
-
-    first: int
-    """Position of its first token in the data set."""
-    count: int
-    """Tokens."""
-    fragment: int
-    """Its place in `PageTable.fragments`, which has the file."""
-    offset: int
-    """Byte of the first token in the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class PackedPiece:
-    """A page in chunks that `lance_packed` unpacks."""
-
-    first: int
-    count: int
-    fragment: int
-    packing: Packing
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryPiece:
-    """Rows of a fragment that only Lance can read."""
-
-    first: int
-    count: int
-    fragment: int
-    row: int
-    """First of its rows among those of the fragment that are not deleted."""
-
-
-Piece = FlatPiece | PackedPiece | LibraryPiece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +108,13 @@ class _Stored(NamedTuple):
     path: str
     """... its path, and ..."""
     size: int
-    """... its size in bytes."""
+    """... its size in bytes, and ..."""
+    modified: int
+    """... when it was modified, in nanoseconds."""
+    rows: int
+    """Of the fragment, without those that are deleted."""
+    overlaid: bool
+    """Whether other values lie over some of the file's."""
 
 
 def page_table(path: Path, version: str | int | None = None) -> PageTable:
@@ -165,16 +137,15 @@ def page_table(path: Path, version: str | int | None = None) -> PageTable:
     ends = _ends(dataset, column, path, stored) if column.lists else None
     fragments = list(_fragments(stored, column, ends))
     pieces: list[Piece] = []
-    for number, (one, known) in enumerate(fragments):
-        if known.count:
-            pieces.extend(_pieces(one, known, number, column))
+    for number, found in enumerate(_pieces_of_files(fragments, column, path)):
+        pieces.extend(placed(found, fragments[number][1].first, number))
     last = fragments[-1][1] if fragments else None
     return PageTable(
         path=path,
         version=int(dataset.version),
         column=column,
         token_count=last.first + last.count if last else 0,
-        pieces=tuple(_merged(pieces, column.dtype.itemsize)),
+        pieces=tuple(merged(pieces, column.dtype.itemsize)),
         fragments=tuple(known for _, known in fragments),
         metadata=dict(dataset.schema.metadata or {}),
         ends=ends,
@@ -210,7 +181,11 @@ def _stored(dataset: "LanceDataset", column: TokenColumn, path: Path) -> list[_S
     faults: list[MissingShardError | CorruptShardError | FormatError] = []
     for fragment in dataset.get_fragments():
         try:
-            found.append(_Stored(fragment, *_data_file(fragment, column, path)))
+            told = fragment.metadata
+            overlaid = bool(getattr(told, "overlays", None))  # older ones of Lance have none
+            found.append(
+                _Stored(fragment, *_data_file(fragment, column, path), rows=int(told.num_rows), overlaid=overlaid)
+            )
         except (MissingShardError, CorruptShardError, FormatError) as error:
             faults.append(error)
     if len(faults) > 1:
@@ -226,7 +201,7 @@ def _fragments(
 ) -> Iterator[tuple[_Stored, Fragment]]:
     row = first = 0
     for one in stored:
-        rows = int(one.fragment.metadata.num_rows)
+        rows = one.rows
         count = rows * column.width if ends is None else (int(ends[row + rows - 1]) - first if rows else 0)
         known = Fragment(
             number=one.fragment.fragment_id,
@@ -234,7 +209,7 @@ def _fragments(
             file_size=one.size,
             first_row=row,
             rows=rows,
-            deletions=Path(one.fragment.deletion_file() or "").name,
+            deletions=(one.fragment.deletion_file() or "").rpartition("/")[-1],
             first=first,
             count=count,
         )
@@ -242,52 +217,90 @@ def _fragments(
         row, first = row + rows, first + count
 
 
-def _data_file(fragment: "LanceFragment", column: TokenColumn, path: Path) -> tuple[Any, str, int]:
-    """The file of a fragment that has the tokens, as Lance describes it, its path, and its size in bytes."""
+def _data_file(fragment: "LanceFragment", column: TokenColumn, path: Path) -> tuple[Any, str, int, int]:
+    """The file of a fragment that has the tokens, as Lance describes it, its path, its size, and when it was modified."""
     # Lists have no field of their own from 2.1 on.
     fields = {column.field, column.values}
     file = next((file for file in fragment.data_files() if fields & set(file.fields)), None)
     if file is None:
         raise FormatError(f"{path}: fragment {fragment.fragment_id} has no column {column.name}: it would be all nulls")
-    place = path / "data" / file.path
+    place = f"{path}/data/{file.path}"
     try:
-        size = place.stat().st_size
+        status = os.stat(place)  # noqa: PTH116  # of very many files
     except FileNotFoundError as error:
         raise MissingShardError(f"{place}: no such file, though version {_version(fragment)} has it") from error
+    size = status.st_size
     # Of files of format 0.1 older ones of its libraries note less than they wrote.
     if file.file_major_version != _LEGACY and file.file_size_bytes not in {None, 0, size}:
         raise CorruptShardError(
             f"{place}: wanted {file.file_size_bytes} bytes, found {size}; copy it again, or write the data set again"
         )
-    return file, str(place), size
+    return file, place, size, status.st_mtime_ns
 
 
 def _version(fragment: "LanceFragment") -> int:
     return int(fragment._ds.version)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # for a message
 
 
-def _pieces(stored: _Stored, known: Fragment, number: int, column: TokenColumn) -> Iterator[Piece]:
-    """The pieces of a fragment that has tokens."""
-    whole = LibraryPiece(known.first, known.count, number, 0)
+def _library() -> str:
+    import lance  # noqa: PLC0415  # heavy
+
+    return lance.__version__
+
+
+def _pieces_of_files(
+    fragments: Sequence[tuple[_Stored, Fragment]], column: TokenColumn, path: Path
+) -> list[Sequence[Piece]]:
+    """The pieces of each fragment, the first at token 0 of fragment 0; files that are not known are looked at side by side."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  # `import headrace` needs none
+
+    pages = KnownPages(path, column, _library())
+    found: list[Sequence[Piece]] = []
+    new: list[tuple[int, str, int]] = []
+    for number, (stored, known) in enumerate(fragments):
+        place = _place_of(stored, known, column) if known.count else None
+        mark = f"{stored.path.rpartition('/')[-1]} {stored.size} {stored.modified} {place} {known.count}"
+        pieces = None if place is None else pages.find(mark)
+        if place is not None and pieces is None:
+            new.append((number, mark, place))
+        found.append(pieces or ([LibraryPiece(0, known.count, 0, 0)] if known.count else []))
+
+    def look(one: tuple[int, str, int]) -> list[Piece]:
+        return _pages(fragments[one[0]][1], column, one[2])
+
+    threads = ThreadPoolExecutor(min(_THREADS, len(new)) or 1)
+    try:
+        looked = threads.map(look, new)
+        for (number, mark, _), pieces in zip(new, looked, strict=True):
+            found[number] = pieces or found[number]
+            pages.add(mark, found[number])
+    finally:
+        threads.shutdown(cancel_futures=True)
+    pages.keep()
+    return found
+
+
+def _place_of(stored: _Stored, known: Fragment, column: TokenColumn) -> int | None:
+    """Number of the column of the tokens in their file; None where the file can be read through Lance alone."""
     data = stored.file
-    # Of a fragment with deletions, rows are not where they were; another base is that of a shallow clone.
-    if known.deletions or data.file_major_version == _LEGACY or data.base_id is not None:
-        yield whole
-        return
-    place = dict(zip(data.fields, data.column_indices, strict=True)).get(column.values)
-    if place is None:  # the rows of a list lie between its values from 2.1 on
-        yield whole
-        return
-    with naming(known.file):
-        pages = _pages(known, number, column, place)
-    yield from pages or (whole,)
+    # Of a fragment with deletions, rows are not where they were, and some may lie over others; another base is that of a
+    # shallow clone.
+    if known.deletions or data.base_id is not None or stored.overlaid or data.file_major_version == _LEGACY:
+        return None
+    # From 2.1 on, the rows of a list lie between its values.
+    return dict(zip(data.fields, data.column_indices, strict=True)).get(column.values)
 
 
-def _pages(known: Fragment, number: int, column: TokenColumn, place: int) -> list[Piece]:
-    """The pages of a file as pieces; none where the file is read through Lance as a whole."""
+def _pages(known: Fragment, column: TokenColumn, place: int) -> list[Piece]:
+    """The pages of a file as pieces, the first at token 0; none where the file is read through Lance as a whole."""
     from lance.file import LanceFileReader  # noqa: PLC0415  # heavy
 
-    stored = LanceFileReader(known.file).metadata().columns[place].pages
+    with naming(known.file):
+        return _pages_of(LanceFileReader(known.file, columns=[column.name]), known, column, place)
+
+
+def _pages_of(reader: "LanceFileReader", known: Fragment, column: TokenColumn, place: int) -> list[Piece]:
+    stored = reader.metadata().columns[place].pages
     bits = column.dtype.itemsize * 8
     buffers = [[(buffer.position, buffer.size) for buffer in page.buffers] for page in stored]
     width = 1 if column.lists else column.width
@@ -297,25 +310,25 @@ def _pages(known: Fragment, number: int, column: TokenColumn, place: int) -> lis
     forms = _with_rows(forms, known.count // width)
     if not forms or (column.lists and any(form.kind == "other" for form in forms)):
         return []
-    reader = None if column.lists else LanceFileReader(known.file, columns=[column.name])
     pieces: list[Piece] = []
     row = 0
     with open(known.file, "rb", buffering=0) as file:  # noqa: PTH123  # as a descriptor
         for form, of in zip(forms, buffers, strict=True):
             rows = form.rows or 0
-            first, count = known.first + row * width, rows * width
-            piece: Piece = LibraryPiece(first, count, number, row)
+            first, count = row * width, rows * width
+            piece: Piece = LibraryPiece(first, count, 0, row)
             if form.kind == "flat":
-                piece = FlatPiece(first, count, number, of[0][0])
+                piece = FlatPiece(first, count, 0, of[0][0])
             elif len(of) == _BUFFERS.get(form.kind) and width == 1:
                 packing = packing_of(file.fileno(), form, of, column.dtype)
-                piece = piece if packing is None else PackedPiece(first, count, number, packing)
-            if reader is not None and not _as_lance_reads(reader, file.fileno(), piece, column, row):
-                piece = LibraryPiece(first, count, number, row)
+                piece = piece if packing is None else PackedPiece(first, count, 0, packing)
+            if not column.lists and not _as_lance_reads(reader, file.fileno(), piece, column, row):
+                piece = LibraryPiece(first, count, 0, row)
             if count:
                 pieces.append(piece)
             row += rows
-        return pieces if reader is not None or _lists_as_lance_reads(file.fileno(), known, pieces, column) else []
+        right = not column.lists or _lists_as_lance_reads(reader, file.fileno(), known, pieces, column)
+    return pieces if right else []
 
 
 def _with_rows(forms: Sequence[PageForm], rows: int) -> list[PageForm]:
@@ -342,14 +355,13 @@ def _as_lance_reads(reader: "LanceFileReader", descriptor: int, piece: Piece, co
     return True
 
 
-def _lists_as_lance_reads(descriptor: int, known: Fragment, pieces: Sequence[Piece], column: TokenColumn) -> bool:
+def _lists_as_lance_reads(
+    reader: "LanceFileReader", descriptor: int, known: Fragment, pieces: Sequence[Piece], column: TokenColumn
+) -> bool:
     """Whether the values of the first and the last lists of a file are those that Lance reads there."""
-    from lance.file import LanceFileReader  # noqa: PLC0415  # heavy
-
     first, last = pieces[0], pieces[-1]
     if isinstance(first, LibraryPiece) or isinstance(last, LibraryPiece):
         return False
-    reader = LanceFileReader(known.file, columns=[column.name])
     rows = min(_LISTS, known.rows)
     head = column.tokens(reader.read_range(0, rows).to_table().column(0))[: first.count]
     tail = column.tokens(reader.read_range(known.rows - rows, rows).to_table().column(0))
@@ -369,29 +381,3 @@ def _own(descriptor: int, piece: FlatPiece | PackedPiece, start: int, count: int
             return np.empty(0, dtype)
     data = os.pread(descriptor, count * dtype.itemsize, piece.offset + start * dtype.itemsize)
     return np.frombuffer(data[: len(data) // dtype.itemsize * dtype.itemsize], dtype)
-
-
-def _merged(pieces: Sequence[Piece], itemsize: int) -> Iterator[Piece]:
-    """The same, with flat pieces that follow one another in a file, and rows that do, put together."""
-    last: Piece | None = None
-    for piece in pieces:
-        joined = last and _joined(last, piece, itemsize)
-        if joined:
-            last = joined
-            continue
-        if last is not None:
-            yield last
-        last = piece
-    if last is not None:
-        yield last
-
-
-def _joined(last: Piece, piece: Piece, itemsize: int) -> Piece | None:
-    if last.fragment != piece.fragment:
-        return None
-    if isinstance(last, FlatPiece) and isinstance(piece, FlatPiece):
-        neighbours = last.offset + last.count * itemsize == piece.offset
-        return replace(last, count=last.count + piece.count) if neighbours else None
-    if isinstance(last, LibraryPiece) and isinstance(piece, LibraryPiece):
-        return replace(last, count=last.count + piece.count)
-    return None

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from headrace.storage.lance_apart import call, on_fork
 from headrace.storage.lance_columns import TokenColumn
 from headrace.storage.lance_open import naming, open_dataset
-from headrace.storage.lance_pages import Fragment, LibraryPiece, PageTable
+from headrace.storage.lance_pages import Fragment, PageTable
+from headrace.storage.lance_pieces import LibraryPiece
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from headrace.errors import CorruptShardError
 from headrace.storage.lance_dictionary import Dictionary
 from headrace.storage.lance_packed import Packing, chunk_offsets, items_of, look_up, unpack_chunks
-from headrace.storage.lance_pages import Fragment, PackedPiece
+from headrace.storage.lance_pages import Fragment
+from headrace.storage.lance_pieces import PackedPiece
 from headrace.storage.pool import HandlePool
 from headrace.storage.shard_files import Io
 from headrace.storage.stored_file import StoredFile

@@ -437,7 +437,7 @@ class OnDisk(Reads):
         """It is found by verifying; the same command mends what one build has made, even if it dies meanwhile."""
         shards = self.listed()
         path = shards[which % len(shards)]
-        whole = [(file, file.read_bytes()) for file in files_of(path)]
+        whole = [(file, file.read_bytes()) for file in files_of(path, loss_mask=False)]
         damage(path, how, documents=documents)
         reports = verify_path(self.output)
         assert [report.ok for report in reports] == [shard != path for shard in shards]

@@ -233,3 +233,22 @@ def test_a_fork_while_another_thread_reads(tmp_path):
     finally:
         stop.set()
         thread.join()
+
+
+@pytest.mark.parametrize(
+    ("io", "compression"), [("mmap", "none"), ("pread", "none"), ("mmap", "zstd"), ("pread", "gzip")]
+)
+def test_handles_that_are_left_at_exit_are_closed_in_silence(tmp_path, io, compression):
+    """Also where the interpreter has taken what is in their modules away before them."""
+    folder = small_corpus(tmp_path / "corpus", SHARDS[:2], compression=compression)
+    code = (
+        "import sys, headrace\n"
+        "corpus = headrace.open(sys.argv[1], io=sys.argv[2])\n"
+        "corpus[0:5]\n"
+        "for name, module in list(sys.modules.items()):\n"
+        "    if name.startswith('headrace.storage.'):\n"
+        "        module.os = None\n"
+    )
+    words = [sys.executable, "-P", "-c", code, str(folder), io]
+    ended = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -98,8 +98,10 @@ class DecodedChunks:
         self._decode = decode
         self._owner = next(_owners)  # what another reader has left in the cache may be of another file of that name
 
-    def __del__(self) -> None:
-        os.close(self._descriptor)
+    def __del__(
+        self, close: Callable[[int], None] = os.close
+    ) -> None:  # held here: at exit its module may be gone first
+        close(self._descriptor)
 
     def read(self, start: int, stop: int, /) -> NDArray[Any]:
         """Tokens [start, stop), which must exist, as a read-only view or a new array.

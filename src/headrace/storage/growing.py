@@ -3,7 +3,7 @@
 import ctypes
 import os
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -190,9 +190,11 @@ class HeldShard:
         except OSError as error:
             raise UnreadableShardError(f"{path}: cannot be opened: {error.strerror}") from error
 
-    def __del__(self) -> None:
+    def __del__(
+        self, close: Callable[[int], None] = os.close
+    ) -> None:  # held here: at exit its module may be gone first
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            close(self._descriptor)
 
     def open(self) -> int:
         """A new descriptor of the file."""

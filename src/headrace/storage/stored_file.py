@@ -2,6 +2,7 @@
 
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -63,9 +64,11 @@ class StoredFile:
         self.bytes = np.frombuffer(self.map, dtype=np.uint8)
         self.address = int(self.bytes.__array_interface__["data"][0])
 
-    def __del__(self) -> None:
+    def __del__(
+        self, close: Callable[[int], None] = os.close
+    ) -> None:  # held here: at exit its module may be gone first
         if self.descriptor >= 0:
-            os.close(self.descriptor)
+            close(self.descriptor)
 
     def expect_scattered(self) -> None:
         """Let a fault read its page alone: the kernel would read ahead megabytes for each of them."""

@@ -108,13 +108,13 @@ def go_on(
             problems += [problem for problem in error.problems if problem.place not in told]
             if not error.problems:
                 problems.append(Problem("loader", str(error)))
-        saved = state["model"]
-        if model is not None:
-            problems += [
-                _differs(f"model.{name}", saved.get(name), model.get(name))
-                for name in sorted({*saved, *model})
-                if saved.get(name) != model.get(name)
-            ]
+        saved, found = state["model"], model or {}
+        # Another version of transformers may know more fields; a model of another kind has another `model_type`.
+        problems += [
+            _differs(f"model.{name}", saved[name], found[name])
+            for name in sorted(saved.keys() & found.keys())
+            if saved[name] != found[name]
+        ]
     if problems:
         raise TrainingError(
             f"{output} holds another run: {', '.join(problem.place for problem in problems)} "

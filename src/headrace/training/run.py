@@ -181,15 +181,14 @@ class Run:
         """Do what is due once `step` steps were taken."""
         options, plan = self._options, self._made.loader.plan
         self._look_at_skips(step)
-        epoch = 0
+        ended = False
         if plan.order != "random":
-            before, epoch = (plan.first_sample(number) // plan.windows for number in (step - 1, step))
-            if epoch > before:
-                self._end_epoch(step, epoch)
-            else:
-                epoch = 0
+            before, epochs = (plan.first_sample(number) // plan.windows for number in (step - 1, step))
+            ended = epochs > before
+            if ended:
+                self._end_epoch(step, epochs)
         every = options.evaluate_every
-        if self._held_out is not None and (epoch or step == self._made.steps or (every and step % every == 0)):
+        if self._held_out is not None and (ended or step == self._made.steps or (every and step % every == 0)):
             self._evaluate(step, self._held_out)
         if last or step % options.checkpoint_every == 0:
             self._save(step)

@@ -13,7 +13,8 @@ from headrace.documents import Documents, Location
 from headrace.errors import NoLossMaskError, OutOfRangeError
 from headrace.manifest import Fingerprint, Manifest, ShardEntry
 from headrace.shards import ShardTable
-from headrace.storage.token_line import TokenLine, WindowBlock
+from headrace.storage.token_line import TokenLine
+from headrace.storage.window_block import WindowBlock
 
 if TYPE_CHECKING:
     from headrace.verify import ShardReport

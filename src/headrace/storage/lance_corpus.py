@@ -10,12 +10,13 @@ import numpy as np
 
 from headrace.manifest import Fingerprint
 from headrace.storage.extents import ExtentTable, ShardExtents
+from headrace.storage.id_range import IdRange
 from headrace.storage.lance_pages import Fragment, PageTable
 from headrace.storage.lance_pieces import FlatPiece, LibraryPiece, PackedPiece, Piece
 from headrace.storage.lance_rows import LanceRows
 from headrace.storage.lance_windows import PackedPages
 from headrace.storage.shard_files import Io, RangeReader, ShardFiles
-from headrace.storage.token_line import IdRange, TokenLine
+from headrace.storage.token_line import TokenLine
 
 __all__ = ["lance_fingerprint", "lance_line"]
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.children import child_command, child_environment, collect_rarely
 from headrace.errors import Problem, TokenizerError
+from headrace.tokenizers.alphabet import Alphabet
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -89,6 +90,7 @@ class Reference:
         if self._tokenizer.decoder is None and not getattr(self._tokenizer.model, "byte_fallback", True):
             # A byte-level file that names no decoder would come out as its vocabulary spells it: "\u0120the".
             self._tokenizer.decoder = decoders.ByteLevel()
+        self._alphabet = Alphabet.of(self._tokenizer)
 
     def require_added_ids(self, added: Sequence[dict[str, Any]]) -> None:
         """`tokenizers` renumbers added tokens whose ids do not follow the vocabulary's; gigatoken takes them as written.
@@ -114,13 +116,26 @@ class Reference:
         """Ids of each text, on as many threads as there are processors (`TOKENIZERS_PARALLELISM=0`: one).
 
         Raises:
-            UnencodedTextError: the library has no ids for one of them.
+            UnencodedTextError: the library has no ids for one of them, or would drop a character.
         """
+        self._require_whole(texts)
         try:
             encodings: list[Encoding] = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         except Exception:  # noqa: BLE001  # the library's errors have no type; what cannot be encoded alone is told
             encodings = [self._encoded_alone(index, text) for index, text in enumerate(texts)]
         return [encoding.ids for encoding in encodings]
+
+    def _require_whole(self, texts: list[str]) -> None:
+        if self._alphabet is None:
+            return
+        for index, text in enumerate(texts):
+            lost = self._alphabet.first_lost(text)
+            if lost:
+                raise UnencodedTextError(
+                    index,
+                    f"{self._label}: has no entry for the character U+{ord(lost):04X}, and neither an unknown token nor byte "
+                    "fallback: it would be dropped; add one of these to the model, or train it with the whole alphabet",
+                )
 
     def _encoded_alone(self, index: int, text: str) -> "Encoding":
         try:

@@ -3,9 +3,9 @@
 import os
 
 import headrace
-from headrace.building.replacing import OLD, _with_second_names
 from headrace.manifest import read_manifest
 from headrace.storage.index_sidecar import publish_index
+from headrace.storage.second_names import OLD, with_second_names
 from headrace.storage.versions import VERSIONS
 from headrace.verify import verify_path
 
@@ -22,6 +22,6 @@ def test_an_overwrite_that_died_between_two_indexes(tmp_path):
     (corpus / OLD).mkdir()
     for entry in first.shards:
         os.link(corpus / entry.path, corpus / OLD / entry.path)
-    publish_index(kept, _with_second_names(first, {entry.path for entry in first.shards}).to_json())
+    publish_index(kept, with_second_names(first, {entry.path for entry in first.shards}).to_json())
     assert [report.fault for report in verify_path(corpus) if not report.ok] == []
     assert headrace.open(corpus, version=first.fingerprint).documents[0].tolist() == [112, 111, 102, 0]

@@ -1,5 +1,6 @@
 """Checkpoints: whole or not there, and damage is named."""
 
+import resource
 import shutil
 
 import pytest
@@ -71,6 +72,30 @@ def test_what_was_not_finished_is_not_seen_and_goes(run, step):
     assert found.step == 30
     save(run, 40, step.model, step.state_dict(), {}, keep=2)
     assert names(run) == ["step-00000030", "step-00000040"]
+
+
+def test_the_one_that_was_just_written_stays(run, step):
+    """Once a run went on from a checkpoint before the damaged ones, those go, and not the new one in their place."""
+    damaged = run / "checkpoints/step-00000030/state.json"
+    damaged.write_text("{}")
+    written = save(run, 25, step.model, step.state_dict(), {}, keep=1)
+    assert names(run) == ["step-00000025"]
+    found = newest(run)
+    assert found is not None
+    assert found.path == written
+
+
+@pytest.mark.parametrize("room", [10_000, 200_000])
+def test_a_full_disk(run, step, room):
+    """What cannot be written is said in words, whichever file it is; the checkpoints that are there stay, and no part of it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        with pytest.raises(TrainingError, match="step-00000040: the checkpoint cannot be written"):
+            save(run, 40, step.model, step.state_dict(), {}, keep=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert names(run) == ["step-00000020", "step-00000030"]
 
 
 @pytest.mark.parametrize(

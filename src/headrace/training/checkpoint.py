@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from isal.isal_zlib import crc32
+from safetensors import SafetensorError
 
 from headrace.errors import Problem, TrainingError
 from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder
@@ -72,12 +73,46 @@ def save(
 
     Returns:
         Its folder.
+
+    Raises:
+        TrainingError: it cannot be written; those that are there stay.
     """
     folder = run / FOLDER
     folder.mkdir(exist_ok=True)
     _remove_leftovers(folder)
     final = folder / f"step-{step:08d}"
     partial = fresh_name(final)
+    try:
+        _write(partial, step, model, optimizer, state)
+    except (
+        OSError,
+        SafetensorError,
+        RuntimeError,
+    ) as error:  # torch's writers raise a RuntimeError where a disk is full
+        shutil.rmtree(partial, ignore_errors=True)
+        raise TrainingError(
+            f"{final}: the checkpoint cannot be written (is the disk full?): {error}. Mend that, and go on with --resume"
+        ) from error
+    _remove(final)  # one of this step that is damaged
+    partial.rename(final)
+    fsync_folder(folder)
+    found = _found(folder)
+    # Those of later steps are damaged, too: the run went on from one before them.
+    kept = [path for number, path in found if number <= step][-keep:]
+    for _, path in found:
+        if path not in kept:
+            _remove(path)
+    return final
+
+
+def _write(
+    partial: Path,
+    step: int,
+    model: Any,  # noqa: ANN401  # as above
+    optimizer: Mapping[str, Any],
+    state: Mapping[str, Any],
+) -> None:
+    """Have all files of a checkpoint on the disk."""
     partial.mkdir()
     save_weights(model, partial)
     torch.save(dict(optimizer), partial / OPTIMIZER)
@@ -87,12 +122,6 @@ def save(
     for path in partial.iterdir():
         fsync_file(path)
     fsync_folder(partial)
-    _remove(final)  # one of this step that is damaged
-    partial.rename(final)
-    fsync_folder(folder)
-    for _, old in _found(folder)[:-keep]:
-        _remove(old)
-    return final
 
 
 def newest(run: Path, *, skip_damaged: bool = False) -> Checkpoint | None:

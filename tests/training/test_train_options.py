@@ -1,6 +1,7 @@
 """What decides a run: checked all at once, written down, read again."""
 
 from dataclasses import asdict
+from math import inf
 
 import pytest
 
@@ -37,6 +38,19 @@ def test_a_run_file_gives_the_options_again(tmp_path, monkeypatch):
     assert isinstance(found.warmup, int)  # steps, not a fraction
 
 
+@pytest.mark.parametrize("place", ["gpt2", "models/gpt2", "tiny"])
+def test_weights_in_a_folder_called_as_a_model(tmp_path, monkeypatch, place):
+    """A folder of weights is a path, whatever it is called; the name of a model is one only where there is no such folder."""
+    monkeypatch.chdir(tmp_path)
+    options = RunOptions(corpus="corpus", pretrained=place)
+    assert settled(options).pretrained == place
+    (tmp_path / place).mkdir(parents=True)
+    write_options(options, tmp_path)
+    monkeypatch.chdir("/")
+    assert read_options(tmp_path / "run.toml").pretrained == str(tmp_path / place)
+    assert settled(RunOptions(corpus="corpus", config="tiny")).config == "tiny"
+
+
 def test_flags_win(tmp_path):
     """What is given takes the place of what the file says, and of what would exclude it."""
     path = tmp_path / "run.toml"
@@ -60,6 +74,10 @@ def test_everything_wrong_is_named_at_once(tmp_path):
     with pytest.raises(TrainingError) as caught:
         RunOptions(corpus="c", window=0, lr=-1.0, dropout=1.0, floor=float("nan"))
     assert [problem.place for problem in caught.value.problems] == ["window", "floor", "lr", "dropout"]
+    assert caught.value.usage
+    with pytest.raises(TrainingError) as caught:
+        RunOptions(corpus="", epochs=inf, lr=inf, weight_decay=inf, clip=inf)
+    assert [problem.place for problem in caught.value.problems] == ["epochs", "lr", "weight_decay", "corpus"]
     path = tmp_path / "run.toml"
     path.write_text('corpus = "c"\nwindows = 16\nzzz = 1\n')
     with pytest.raises(TrainingError, match="unknown fields") as caught:
@@ -97,4 +115,10 @@ def test_no_toml(tmp_path):
         read_options(path)
     path.write_text("window = 3")
     with pytest.raises(TrainingError, match="names no corpus"):
+        read_options(path)
+    path.write_text('corpus = ""')
+    with pytest.raises(TrainingError, match="corpus: wanted a name or a path"):
+        read_options(path)
+    path.write_text('corpus = "c"\nweight-decay = 0.1\nweight_decay = 0.2')
+    with pytest.raises(TrainingError, match="weight_decay: given twice"):
         read_options(path)

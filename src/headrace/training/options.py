@@ -1,5 +1,6 @@
 """Everything that decides a run: given by flags, or by a run file in TOML; each run writes the one that repeats it."""
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -27,7 +28,9 @@ _LEAST: dict[str, float] = {
     **dict.fromkeys(("warmup", "weight_decay", "seed", "dropout", "floor"), 0),
 }
 _ABOVE_ZERO = ("epochs", "lr", "clip")
+_FINITE = ("epochs", "lr", "weight_decay")
 _PATHS = ("corpus", "evaluate", "config", "pretrained")
+_NAMES = {("config", name) for name in NAMED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,7 @@ class RunOptions:
     accumulate: int = 1
     """Parts in which each process computes its rows of a step."""
     epochs: float | None = None
-    """Passes over the corpus; 1 unless `steps` is given."""
+    """Passes over the corpus; 1 unless `steps` is given. As many steps as the decimal number says, the last one whole."""
     steps: int | None = None
     order: Order = "blocks"
     seed: int = 0
@@ -103,7 +106,7 @@ class RunOptions:
             if getattr(self, name) is not None and self.evaluate is None:
                 problems.append(Problem(name, "is of the evaluation: say of what, with evaluate"))
         if problems:
-            raise TrainingError("no run can be made of these options", problems=problems)
+            raise TrainingError("no run can be made of these options", problems=problems, usage=True)
 
     @property
     def config_file(self) -> Path | None:
@@ -131,8 +134,10 @@ def read_options(path: Path, given: Mapping[str, Any] | None = None) -> RunOptio
     problems = [Problem(name.replace("_", "-"), _unknown(name, known)) for name in sorted(values.keys() - known)]
     if problems:
         raise TrainingError(f"{path}: unknown fields", problems=problems)
+    if twice := sorted(name for name in found if "_" in name and name.replace("_", "-") in found):
+        raise TrainingError(f"{path}: {', '.join(twice)}: given twice, with dashes and without")
     for name in _PATHS:
-        if isinstance(value := values.get(name), str) and _is_path(name, path.parent / value):
+        if isinstance(value := values.get(name), str) and value and _is_path(name, value, path.parent):
             values[name] = str(path.parent / value)
     given = dict(given or {})
     for one, other in (("steps", "epochs"), ("epochs", "steps"), ("config", "pretrained"), ("pretrained", "config")):
@@ -165,14 +170,14 @@ def settled(options: RunOptions) -> RunOptions:
         **{
             name: str(Path(value).absolute())
             for name, value in paths.items()
-            if value is not None and _is_path(name, Path(value))
+            if value is not None and _is_path(name, value, Path())
         },
     )
 
 
-def _is_path(name: str, place: Path) -> bool:
-    """Return whether what a run file says may be a path that counts from its folder."""
-    return name in {"corpus", "evaluate"} or (place.name not in NAMED and place.exists())
+def _is_path(name: str, value: str, folder: Path) -> bool:
+    """Return whether a field says a path, which counts from the folder: not the name of a model."""
+    return name in {"corpus", "evaluate"} or ((name, value) not in _NAMES and (folder / value).exists())
 
 
 def _wrong_types(options: RunOptions) -> list[Problem]:
@@ -203,6 +208,10 @@ def _out_of_range(options: RunOptions) -> list[Problem]:
         Problem(name, f"wanted a number above 0, found {values[name]}")
         for name in _ABOVE_ZERO
         if name in values and not values[name] > 0
+    ]
+    problems += [Problem(name, "wanted a finite number, found inf") for name in _FINITE if values.get(name) == math.inf]
+    problems += [
+        Problem(name, "wanted a name or a path, found an empty one") for name in _PATHS if values.get(name) == ""
     ]
     if options.stride is not None and options.stride > options.window:
         problems.append(

@@ -9,7 +9,7 @@ import torch
 from headrace.errors import TokenIdError, TrainingError
 from headrace.testing.corpora import random_documents, small_corpus
 from headrace.training.loss import logits_of
-from headrace.training.model import configure, fields_of, make_model, save_weights, weights_of
+from headrace.training.model import check_causal, configure, fields_of, make_model, save_weights, weights_of
 
 torch.set_num_threads(1)
 
@@ -49,9 +49,44 @@ def test_what_does_not_fit_is_refused(corpus, config_file, tmp_path):
     small.write_text(json.dumps({**json.loads(config_file.read_text()), "vocab_size": 256}))
     with pytest.raises(TokenIdError, match="knows the ids 0 to 255"):
         configure(corpus, window=16, config=str(small))
-    small.write_text('{"vocab_size": 300}')
-    with pytest.raises(TrainingError, match="config: no model of transformers at"):
+    for wrong in ('{"vocab_size": 300}', '{"model_type": "gpt2", "n_layer": "two"}'):
+        small.write_text(wrong)
+        with pytest.raises(TrainingError, match="config: no model of transformers at"):
+            configure(corpus, window=16, config=str(small))
+    small.write_text('{"model_type": "vit"}')
+    with pytest.raises(TrainingError, match="config: a vit is no language model"):
         configure(corpus, window=16, config=str(small))
+
+
+@pytest.mark.parametrize("wrong", [{"n_embd": 15}, {"n_embd": -16}, {"n_head": 0}, {"activation_function": "none"}])
+def test_nonsense_in_a_configuration_is_told(corpus, config_file, tmp_path, wrong):
+    """What transformers or torch raise, whatever it is, becomes words that name the option."""
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps({**json.loads(config_file.read_text()), **wrong}))
+    config = configure(corpus, window=16, config=str(path))
+    with pytest.raises(TrainingError, match="config: no causal language model can be made of it: "):
+        make_model(config)
+
+
+def test_damaged_weights_are_told(corpus, config_file, tmp_path):
+    """Weights that are cut, or not there, are refused in words."""
+    save_weights(make_model(configure(corpus, window=16, config=str(config_file))), tmp_path)
+    weights = tmp_path / "model.safetensors"
+    for harm in (lambda: weights.write_bytes(weights.read_bytes()[:100]), weights.unlink):
+        harm()
+        config = configure(corpus, window=16, pretrained=str(tmp_path))
+        with pytest.raises(TrainingError, match="pretrained: no causal language model can be made of it"):
+            make_model(config, pretrained=str(tmp_path))
+
+
+def test_a_model_that_looks_ahead_is_refused():
+    """A BERT sees both sides of a token and would learn to copy the next one; as a decoder, it is causal."""
+    from transformers import BertConfig
+
+    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+    check_causal(make_model(BertConfig(is_decoder=True, **sizes)))
+    with pytest.raises(TrainingError, match="the bert sees the tokens that it is to predict"):
+        check_causal(make_model(BertConfig(**sizes)))
 
 
 def test_no_hub_is_reached_unless_asked(corpus, monkeypatch):

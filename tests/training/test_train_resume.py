@@ -199,6 +199,10 @@ def test_more_steps_are_taken_at_the_floor(make_options, tmp_path, rows, caplog)
     nothing = train(again, tmp_path / "run", resume=True)
     assert (nothing.step, nothing.loss) == (14, None)
     assert nothing.checkpoint.endswith("step-00000014")
+    told = (tmp_path / "run/run.toml").read_bytes()
+    with pytest.raises(TrainingError, match="wanted at least the 14 steps that were taken, found 13"):
+        train(replace(again, steps=13), tmp_path / "run", resume=True)
+    assert (tmp_path / "run/run.toml").read_bytes() == told
 
 
 def test_trained_weights_are_not_needed_twice(make_options, tmp_path, rows, corpus, config_file):

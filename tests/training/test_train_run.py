@@ -14,7 +14,8 @@ from headrace.training.checkpoint import newest
 from headrace.training.evaluate import perplexity
 from headrace.training.log import COLUMNS, StepRecord, read_log
 from headrace.training.loop import train
-from headrace.training.options import read_options
+from headrace.training.options import RunOptions, read_options
+from headrace.training.prepare import steps_of
 from headrace.training.report import CheckpointSaved, EpochEnded, Evaluated, RunReport, RunStarted
 from headrace.training.schedule import WarmupCosine
 
@@ -130,6 +131,12 @@ def test_parts_train_alike(make_options, tmp_path, rows):
     assert one == pytest.approx(four, rel=1e-4)
 
 
+@pytest.mark.parametrize(("epochs", "steps"), [(1.1, 11), (1, 10), (0.01, 1), (1.11, 12), (1e-9, 1)])
+def test_fractions_of_epochs_are_decimal(epochs, steps):
+    """As many steps as the number says that was given, not one more for what a float cannot hold."""
+    assert steps_of(RunOptions(corpus="c", batch=8, epochs=epochs), 80) == steps
+
+
 @pytest.mark.parametrize(
     ("fields", "steps"), [({"order": "documents"}, 26), ({"order": "random", "steps": 3}, 3), ({"epochs": 0.5}, 25)]
 )
@@ -142,7 +149,7 @@ def test_orders_and_epochs(make_options, tmp_path, rows, fields, steps):
 def test_a_folder_that_holds_something_is_left_alone(make_options, tmp_path):
     """Neither another run nor other files are written over; nothing is resumed where nothing is."""
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(TrainingError, match="is not empty, or choose another folder"):
+    with pytest.raises(TrainingError, match="is no empty folder: choose another folder"):
         train(make_options(), tmp_path)
     with pytest.raises(TrainingError, match=r"no run to resume: there is no run.toml"):
         train(make_options(), tmp_path, resume=True)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config
 from transformers.utils import logging
 
@@ -15,7 +17,7 @@ from headrace.adapters.vocabulary import check_vocabulary
 from headrace.corpus import Corpus
 from headrace.errors import TrainingError
 
-__all__ = ["configure", "fields_of", "make_model", "save_weights", "seed_torch", "weights_of"]
+__all__ = ["check_causal", "configure", "fields_of", "make_model", "save_weights", "seed_torch", "weights_of"]
 
 NAMED: dict[str, dict[str, Any]] = {"gpt2": {}, "tiny": {"n_layer": 2, "n_head": 4, "n_embd": 128}}
 """GPT-2 (124 million parameters) and a small one, as far as they differ from `GPT2Config`."""
@@ -23,6 +25,11 @@ DROPOUTS = ("resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "hid
 """Names under which configurations have it."""
 UNIMPORTANT = ("transformers_version", "architectures", "dtype", "_name_or_path")
 """Of a configuration: what says nothing of the model."""
+_NO_MODEL = (
+    *(OSError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError),
+    *(SafetensorError, StrictDataclassError),
+)
+"""What transformers, and the models in it, raise where a configuration says nonsense or weights are damaged."""
 WEIGHTS = 0
 """What is seeded; the steps are others."""
 
@@ -47,15 +54,20 @@ def configure(
         dropout: by default 0 for `gpt2` and `tiny`, and else what the configuration says.
 
     Raises:
-        TrainingError: there is no such model here, or it has too few positions, or no dropout to set.
+        TrainingError: there is no such model here, or it has no vocabulary, too few positions, or no dropout to set.
         TokenIdError: it has too few ids.
     """
+    option = "config" if pretrained is None else "pretrained"
     if pretrained is None and (config is None or config in NAMED):
         found = _gpt2(NAMED[config or "gpt2"], corpus)
     else:
-        found = _stored("config" if pretrained is None else "pretrained", pretrained or str(config), local=local)
+        found = _stored(option, pretrained or str(config), local=local)
     if dropout is not None:
         _set_dropout(found, dropout)
+    if not isinstance(getattr(found, "vocab_size", None), int):
+        raise TrainingError(
+            f"{option}: a {found.model_type} is no language model with one vocabulary; wanted a causal one"
+        )
     check_vocabulary(found.vocab_size, corpus)
     positions = getattr(found, "max_position_embeddings", None)
     if positions is not None and positions < window:
@@ -66,11 +78,38 @@ def configure(
 
 
 def make_model(config: Any, *, seed: int = 0, pretrained: str | None = None, local: bool = True) -> Any:  # noqa: ANN401  # any model of transformers
-    """Make a model in float32, on the CPU: of weights that the seed decides, or that were trained."""
-    if pretrained is not None:
-        return weights_of(pretrained, local=local, config=config)
+    """Make a model in float32, on the CPU: of weights that the seed decides, or that were trained.
+
+    Raises:
+        TrainingError: no model can be made so.
+    """
+    option = "config" if pretrained is None else "pretrained"
     seed_torch(seed, WEIGHTS)
-    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
+    try:
+        if pretrained is None:
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
+        else:
+            model = weights_of(pretrained, local=local, config=config)
+    except _NO_MODEL as error:
+        raise TrainingError(f"{option}: no causal language model can be made of it: {_first_line(error)}") from error
+    return model
+
+
+def check_causal(model: Any) -> None:  # noqa: ANN401  # as above
+    """Refuse a model in which the scores behind a token change with those after it: it would learn to look.
+
+    Raises:
+        TrainingError: so it is.
+    """
+    ids = torch.tensor([[0, 0], [0, 1]])
+    with torch.no_grad():
+        first = model.eval()(input_ids=ids, use_cache=False).logits[:, 0]
+    model.train()
+    if not torch.allclose(first[0], first[1], rtol=1e-3, atol=1e-5):
+        raise TrainingError(
+            f"the {model.config.model_type} sees the tokens that it is to predict; wanted a causal model (some become one by "
+            '"is_decoder": true in their config.json)'
+        )
 
 
 def weights_of(folder: str | Path, *, local: bool = True, config: Any = None) -> Any:  # noqa: ANN401  # as above
@@ -129,12 +168,17 @@ def _stored(option: str, place: str, *, local: bool) -> Any:  # noqa: ANN401  # 
         )
     try:
         return AutoConfig.from_pretrained(place, local_files_only=local)
-    except (OSError, ValueError) as error:
+    except _NO_MODEL as error:
         hint = "; nothing is fetched from the hub unless --allow-download is given"
         raise TrainingError(
             f"{option}: no model of transformers at {place}{hint if local and not Path(place).exists() else ''}: "
-            f"{str(error).splitlines()[0]}"
+            f"{_first_line(error)}"
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    first, *others = (str(error) or type(error).__name__).splitlines()
+    return f"{first} {others[0].strip()}" if others and first.endswith(":") else first
 
 
 def _set_dropout(config: Any, share: float) -> None:  # noqa: ANN401  # as above

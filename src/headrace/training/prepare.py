@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,14 @@ from headrace.loading import Loader
 from headrace.reading import Corpus
 from headrace.sampling import Plan
 from headrace.training.checkpoint import Checkpoint
-from headrace.training.model import configure, fields_of, make_model
+from headrace.training.model import check_causal, configure, fields_of, make_model
 from headrace.training.options import RunOptions
 from headrace.training.ranks import Ranks
 from headrace.training.resume import go_on
 from headrace.training.schedule import WarmupCosine
 from headrace.training.step import TrainStep, adamw
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "prepare", "steps_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +63,16 @@ def prepare(
             local=local,
             dropout=options.dropout,
         )
+    steps = steps_of(options, plan.windows)
     if resume:
         go_on(output, options, loader, None if config is None else fields_of(config), state)
-    steps = options.steps or math.ceil((options.epochs or 1) * plan.windows / options.batch)
+    if loader.step > steps:
+        raise TrainingError(f"{output}: wanted at least the {loader.step:,} steps that were taken, found {steps:,}")
     length = options.schedule_steps or (steps if state is None else state["schedule_steps"])
     schedule = WarmupCosine.of(options.lr, options.warmup, length, options.floor)
     if checkpoint is None:
         model = make_model(config, seed=options.seed, pretrained=options.pretrained, local=local)
+        check_causal(model)
     else:
         model = checkpoint.model()
     model.to(ranks.device)
@@ -88,6 +92,12 @@ def prepare(
         step.load_state_dict(checkpoint.optimizer())
     masked = options.boundary_loss != "keep" or options.order == "documents" or corpus.has_loss_mask
     return Prepared(loader=loader, steps=steps, schedule=schedule, model=model, step=step, masked=masked)
+
+
+def steps_of(options: RunOptions, windows: int) -> int:
+    """Return the steps of a run on so many windows, the last one whole."""
+    # As the decimal number says: 1.1 epochs of 10 steps are 11, though 1.1 * 10 is more than that in floats.
+    return options.steps or math.ceil(Fraction(str(options.epochs or 1)) * windows / options.batch)
 
 
 def _plan(options: RunOptions, corpus: Corpus) -> Plan:

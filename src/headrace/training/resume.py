@@ -47,8 +47,10 @@ def check_folder(output: Path, *, resume: bool) -> None:
     if resume and not (output / RUN_NAME).exists():
         raise TrainingError(f"{output}: no run to resume: there is no {RUN_NAME}; leave --resume out to begin one")
     if there and not resume:
-        what = "holds a run: give --resume to go on with it" if (output / RUN_NAME).exists() else "is not empty"
-        raise TrainingError(f"{output}: {what}, or choose another folder")
+        what = (
+            "holds a run: give --resume to go on with it, or" if (output / RUN_NAME).exists() else "is no empty folder:"
+        )
+        raise TrainingError(f"{output}: {what} choose another folder")
 
 
 @contextmanager

@@ -71,14 +71,21 @@ def test_a_run_goes_on(headrace, asked, tmp_path):
 
 
 def test_wrong_usage(headrace, asked, tmp_path):
-    """Exit code 2 where the command line itself is wrong, 1 where what it asks for is; all faults at once."""
+    """Exit code 2 where the arguments are wrong whatever they are applied to, else 1; all faults at once."""
     assert headrace("train", *asked).code == 2
     assert headrace("train", "-o", tmp_path / "run").code == 2
     assert headrace("train", *asked, "-o", tmp_path / "run", "--warmup", "some").code == 2
     assert headrace("train", *asked, "-o", tmp_path / "run", "--precision", "fp8").code == 2
     ran = headrace("train", *asked, "-o", tmp_path / "run", "--batch", 0, "--keep", 0)
-    assert ran.code == 1
+    assert ran.code == 2
     assert "  batch: wanted at least 1, found 0\n  keep: wanted at least 1, found 0\n" in ran.err
+    assert headrace("train", *asked, "-o", tmp_path / "run", "--skip-damaged").code == 2
+    ran = headrace("train", *asked, "-o", tmp_path / "run", "--device", "meta")
+    assert ran.code == 1
+    assert "device: wanted auto, cpu or a GPU" in ran.err
+    ran = headrace("train", "-o", tmp_path / "run", "--resume")
+    assert ran.code == 1
+    assert "no run to resume" in ran.err
     assert headrace("train", tmp_path / "none", "-o", tmp_path / "run").code == 1
     assert not (tmp_path / "run").exists()
 

@@ -127,11 +127,14 @@ def train(
     values = locals()
     if output is None:
         raise typer.BadParameter("say where the run's folder is to be", param_hint="-o")
+    if skip_damaged and not resume:
+        raise typer.BadParameter("is of --resume: give that, too", param_hint="--skip-damaged")
     settings.max_reported = max_reported
     try:
         from headrace.cli.training_display import TrainingDisplay, print_run  # noqa: PLC0415  # heavy; not for --help
         from headrace.training.loop import train as train_model  # noqa: PLC0415
         from headrace.training.options import RUN_NAME, RunOptions, read_options  # noqa: PLC0415
+        from headrace.training.resume import check_folder  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
@@ -141,8 +144,9 @@ def train(
     given = {name: value for name, value in values.items() if name in known and value is not None}
     if warmup is not None:
         given["warmup"] = _number(warmup)
-    if run is None and resume and (output / RUN_NAME).exists():
+    if run is None and resume and ((output / RUN_NAME).exists() or corpus is None):
         run = output / RUN_NAME
+        check_folder(output, resume=True)
     if run is None and corpus is None:
         raise typer.BadParameter("give a corpus, or a run file with --run", param_hint="CORPUS")
     options = RunOptions(**given) if run is None else read_options(run, given)

@@ -89,6 +89,8 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
-        raise TrainingError(f"device: wanted auto, cpu or a GPU such as cuda:0, found {name!r}: {error}") from error
+        torch.autocast(device.type, enabled=False)  # where it cannot be, nothing is computed: `meta`
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch built without CUDA asserts
+        reason = str(error).partition("\n")[0]
+        raise TrainingError(f"device: wanted auto, cpu or a GPU such as cuda:0, found {name!r}: {reason}") from error
     return device

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,20 @@ def model(count, seed=0):
 def files(path):
     """The data files, in order."""
     return [Path(entry.path) for entry in headrace.open(path).entries]
+
+
+def test_another_data_set_in_its_place(tmp_path):
+    """One that is written again under the same path is read as it is now; what was opened before never gives its rows."""
+    path = tmp_path / "a.lance"
+    opened = []
+    for value in (1, 2, 3):
+        shutil.rmtree(path, ignore_errors=True)
+        write_recipe(path, [np.full(2000, value)], storage_version="0.1", max_rows_per_file=1000)
+        for corpus in opened:
+            with pytest.raises(MissingShardError):
+                corpus[:1500]
+        opened.append(headrace.open(path))
+        np.testing.assert_array_equal(opened[-1][:], np.full(2000, value))
 
 
 def test_versions(path):

@@ -16,7 +16,7 @@ from headrace.storage.lance_pages import Fragment, PageTable
 from headrace.storage.lance_pieces import LibraryPiece
 
 if TYPE_CHECKING:
-    from lance import LanceDataset
+    from lance import LanceDataset, LanceFragment
 
 __all__ = ["LanceRows", "read_rows"]
 
@@ -88,15 +88,32 @@ def _given_up() -> object:
 on_fork(_given_up)
 
 
-def _opened(path: Path, version: int) -> "LanceDataset":
+def _opened(path: Path, version: int, *, anew: bool = False) -> "LanceDataset":
     with _lock:
-        dataset = _open.get((path, version))
+        dataset = None if anew else _open.get((path, version))
         if dataset is None:
             dataset = _open[path, version] = open_dataset(path, version)
         _open.move_to_end((path, version))
         if len(_open) > _MOST_OPEN:
             _open.popitem(last=False)
         return dataset
+
+
+def _fragment(path: Path, version: int, fragment: Fragment) -> "LanceFragment":
+    """The fragment as Lance knows it: by its file, as another data set may have come to lie under the path.
+
+    Raises:
+        ValueError: it is not there.
+    """
+    for anew in (False, True):
+        found = _opened(path, version, anew=anew).get_fragment(fragment.number)
+        if found is None:
+            continue
+        names = {file.path.rpartition("/")[-1] for file in found.data_files()}
+        deletions = (found.deletion_file() or "").rpartition("/")[-1]
+        if fragment.file.rpartition("/")[-1] in names and deletions == fragment.deletions:
+            return found
+    raise ValueError(f"it is no file of version {version} any more: another data set was written in its place")
 
 
 def read_rows(opened: tuple[Path, int], column: TokenColumn, fragment: Fragment, row: int, rows: int) -> NDArray[Any]:
@@ -113,9 +130,7 @@ def read_rows(opened: tuple[Path, int], column: TokenColumn, fragment: Fragment,
         MissingShardError, CorruptShardError: naming the file.
     """
     with naming(fragment.file, f"rows [{row}, {row + rows}): "):
-        found = _opened(*opened).get_fragment(fragment.number)
-        if found is None:
-            raise ValueError(f"there is no fragment {fragment.number}")
+        found = _fragment(*opened, fragment)
         table = found.scanner(columns=[column.name], offset=row, limit=rows).to_table()
         tokens = column.tokens(table.column(0))
         if table.num_rows != rows:

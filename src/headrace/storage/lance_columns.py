@@ -34,19 +34,19 @@ class TokenColumn:
     lists: bool = False
     """Whether a row is a list of any number of tokens instead."""
 
-    def tokens(self, column: Any) -> NDArray[Any]:  # noqa: ANN401  # a pyarrow.ChunkedArray
-        """The tokens of a column that was read, as a new array.
+    def tokens(self, column: Any, file: str) -> NDArray[Any]:  # noqa: ANN401  # a pyarrow.ChunkedArray
+        """The tokens of a column that was read from a file, as a new array.
 
         Raises:
-            ValueError: it has nulls.
+            FormatError: it has nulls.
         """
-        return np.concatenate([np.empty(0, self.dtype), *map(self._values, column.chunks)])
+        return np.concatenate([np.empty(0, self.dtype), *(self._values(rows, file) for rows in column.chunks)])
 
-    def _values(self, rows: Any) -> NDArray[Any]:  # noqa: ANN401  # a pyarrow.Array
+    def _values(self, rows: Any, file: str) -> NDArray[Any]:  # noqa: ANN401  # a pyarrow.Array
         nested = rows.type.num_fields > 0
         values = rows.flatten() if nested else rows
         if rows.null_count or values.null_count:
-            raise ValueError("has nulls, which are no tokens")
+            raise FormatError(f"{file}: column {self.name} has nulls, which are no tokens")
         return values.to_numpy(zero_copy_only=False).astype(self.dtype, copy=False)
 
 

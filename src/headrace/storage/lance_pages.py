@@ -22,7 +22,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -322,7 +322,7 @@ def _pages_of(reader: "LanceFileReader", known: Fragment, column: TokenColumn, p
             elif len(of) == _BUFFERS.get(form.kind) and width == 1:
                 packing = packing_of(file.fileno(), form, of, column.dtype)
                 piece = piece if packing is None else PackedPiece(first, count, 0, packing)
-            if not column.lists and not _as_lance_reads(reader, file.fileno(), piece, column, row):
+            if not column.lists and not _as_lance_reads(reader, file, piece, column, row):
                 piece = LibraryPiece(first, count, 0, row)
             if count:
                 pieces.append(piece)
@@ -342,15 +342,15 @@ def _with_rows(forms: Sequence[PageForm], rows: int) -> list[PageForm]:
     return [] if left or len(unknown) > 1 else filled
 
 
-def _as_lance_reads(reader: "LanceFileReader", descriptor: int, piece: Piece, column: TokenColumn, row: int) -> bool:
+def _as_lance_reads(reader: "LanceFileReader", file: IO[bytes], piece: Piece, column: TokenColumn, row: int) -> bool:
     """Whether the first and the last tokens of a page, which begins at a row of its file, are what Lance reads there."""
     if isinstance(piece, LibraryPiece):
         return True
     rows = piece.count // column.width
     some = min(max(_COMPARED // column.width, 1), rows)
     for start in sorted({0, rows - some}):
-        wanted = column.tokens(reader.read_range(row + start, some, batch_size=some).to_table().column(0))
-        if not np.array_equal(_own(descriptor, piece, start * column.width, wanted.size, column.dtype), wanted):
+        wanted = column.tokens(reader.read_range(row + start, some, batch_size=some).to_table().column(0), file.name)
+        if not np.array_equal(_own(file.fileno(), piece, start * column.width, wanted.size, column.dtype), wanted):
             return False
     return True
 
@@ -363,8 +363,8 @@ def _lists_as_lance_reads(
     if isinstance(first, LibraryPiece) or isinstance(last, LibraryPiece):
         return False
     rows = min(_LISTS, known.rows)
-    head = column.tokens(reader.read_range(0, rows).to_table().column(0))[: first.count]
-    tail = column.tokens(reader.read_range(known.rows - rows, rows).to_table().column(0))
+    head = column.tokens(reader.read_range(0, rows).to_table().column(0), known.file)[: first.count]
+    tail = column.tokens(reader.read_range(known.rows - rows, rows).to_table().column(0), known.file)
     tail = tail[max(tail.size - last.count, 0) :]
     own = _own(descriptor, last, last.count - tail.size, tail.size, column.dtype)
     return np.array_equal(_own(descriptor, first, 0, head.size, column.dtype), head) and np.array_equal(own, tail)

@@ -128,11 +128,12 @@ def read_rows(opened: tuple[Path, int], column: TokenColumn, fragment: Fragment,
 
     Raises:
         MissingShardError, CorruptShardError: naming the file.
+        FormatError: it has nulls.
     """
     with naming(fragment.file, f"rows [{row}, {row + rows}): "):
         found = _fragment(*opened, fragment)
         table = found.scanner(columns=[column.name], offset=row, limit=rows).to_table()
-        tokens = column.tokens(table.column(0))
+        tokens = column.tokens(table.column(0), fragment.file)
         if table.num_rows != rows:
             raise ValueError(f"it has {table.num_rows} of them")
         return tokens

@@ -290,8 +290,8 @@ def _judge(task: _Task, stopped: Callable[[], bool] | None = None) -> _Judged:
         check.compare_files(quick=task.quick)
     except CancelledError:
         raise
-    except MissingShardError:
-        return judged("missing", "no such file")
+    except MissingShardError as error:  # of its documents or its loss mask, where those are files of their own
+        return judged("missing", error.summary.removeprefix(f"{entry.path}: "))
     except GrowingShardError as error:
         return judged("growing", error.summary)
     except (CorruptShardError, FormatError) as error:

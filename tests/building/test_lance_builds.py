@@ -158,8 +158,11 @@ def test_damage_is_located(sources, tmp_path):
         assert not verify_shards([entry], manifest=manifest)[0].ok
         file.write_bytes(data)
     assert verify_shards([entry], manifest=manifest)[0].ok
-    docs_path(path).unlink()
-    assert verify_shards([replace(entry)], manifest=manifest)[0].status == "missing"
+    for file in (docs_path(path), path):
+        file.unlink()
+        (report,) = verify_shards([replace(entry)], manifest=manifest)
+        assert report.status == "missing"
+        assert str(file) in str(report.fault)
 
 
 def test_what_is_finished_can_be_followed(sources, tmp_path):

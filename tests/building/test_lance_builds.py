@@ -165,6 +165,18 @@ def test_damage_is_located(sources, tmp_path):
         assert str(file) in str(report.fault)
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_no_corpus_is_put_into_a_data_set(sources, tmp_path, overwrite):
+    """A folder that is a Lance data set opens as that one: a corpus in it would never be seen."""
+    build(sources, tmp_path / "out")
+    place = tmp_path / "out" / "tokens.lance"
+    before = sorted(place.rglob("*"))
+    with pytest.raises(OutputExistsError, match=r"tokens\.lance: is a Lance data set; wanted a folder"):
+        build(sources, place, overwrite=overwrite)
+    assert sorted(place.rglob("*")) == before
+    headrace.open(tmp_path / "out", verify="full").close()
+
+
 def test_what_is_finished_can_be_followed(sources, tmp_path):
     """Of a build that was stopped by a bad line, the finished source shards open live, and are kept."""
     output = tmp_path / "out"

@@ -94,6 +94,8 @@ def test_what_cannot_be_split(tmp_path, small, data):
         headrace.split(data / "formats" / "lesson_hdf5", tmp_path / "o", HALVES)
     with pytest.raises(FormatError, match="is one HDF5 file; wanted a corpus"):
         headrace.split(next(small.glob("*.h5")), tmp_path / "o", HALVES)
+    with pytest.raises(FormatError, match="is a Lance data set; wanted a corpus"):
+        headrace.split(data / "formats" / "lance_recipe_int64" / "wikitext_like.lance", tmp_path / "o", HALVES)
     with pytest.raises(FileNotFoundError, match="no such file"):
         headrace.split(tmp_path, tmp_path / "o", HALVES)
     with pytest.raises(SplitError, match="stores no hashes of texts"):

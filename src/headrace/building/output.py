@@ -21,6 +21,7 @@ from headrace.storage.extents import ShardExtents
 from headrace.storage.hdf5_corpus import write_sidecars
 from headrace.storage.index_sidecar import publish_index
 from headrace.storage.lance_names import DATA_FILE, DATA_SETS
+from headrace.storage.lance_open import is_lance
 from headrace.storage.versions import VERSIONS
 from headrace.tokenizers.base import REF_NAME
 from headrace.tokenizers.chat_template import TEMPLATE_NAME
@@ -71,7 +72,7 @@ class OutputFolder:
         of: what holds it: a `build`, which puts a corpus into it, or a `split`, whose parts are folders in it.
 
     Raises:
-        OutputExistsError: it is a file, or another build or split is at work there.
+        OutputExistsError: it is a file or a Lance data set, or another build or split is at work there.
         BuildError: it cannot be created or locked; or, when it is left, what the system refused to do in it.
     """
 
@@ -87,6 +88,8 @@ class OutputFolder:
         if os.path.lexists(self.path) and not self.path.is_dir():
             kind = "a file" if self.path.exists() else "a link to nothing"
             raise OutputExistsError(f"{self.path}: is {kind}; wanted a folder for the corpus")
+        if is_lance(self.path):  # and would be opened as such, whatever else lies in it
+            raise OutputExistsError(f"{self.path}: is a Lance data set; wanted a folder for the corpus: choose another")
         if self._of == "build":
             refuse_foreign_tokenizer(self.path)  # before anything is made in it
         self._made = not self.path.exists()

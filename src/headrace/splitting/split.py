@@ -18,6 +18,7 @@ from headrace.splitting.report import closing_report, tell_cut, tell_small
 from headrace.splitting.request import Fractions, SplitRequest
 from headrace.storage.compression import parse_compression
 from headrace.storage.lance_names import require_lance
+from headrace.storage.lance_open import is_lance
 
 __all__ = ["split"]
 
@@ -104,8 +105,9 @@ def _record(source: Corpus, request: SplitRequest, by: Literal["auto", "text", "
     """What the parts will say of their origin; without the name of the part."""
     manifest = source.manifest
     if source.path.suffix != ".json":
+        kind = "a Lance data set" if is_lance(source.path) else "one HDF5 file"
         raise FormatError(
-            f"{source.path}: is one HDF5 file; wanted a corpus with its shards.json, as `headrace build` makes it"
+            f"{source.path}: is {kind}; wanted a corpus with its shards.json, as `headrace build` makes it"
         )
     if manifest.version == 1:
         raise NoDocumentsError(

@@ -107,7 +107,10 @@ def open_lance(path: Path, asked: str | None, options: Mapping[str, Any], versio
     line = lance_line(table, io=options["io"], below=None if any_will_do else vocab_size or limit)
     corpus = LanceCorpus(table, line, _manifest(table, vocab_size or limit), dict(options))
     if version is not None and not corpus.fingerprint.hex.startswith(version):
-        raise MissingShardError(f"{path}: is {corpus.fingerprint}, not {version}: the data set was replaced")
+        raise MissingShardError(
+            f"{path}: is {corpus.fingerprint}, not {version}: the data set was replaced, or has grown; Lance's own "
+            f"versions are part of the path, as in {path.name}@v1"
+        )
     return corpus
 
 

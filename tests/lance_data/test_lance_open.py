@@ -65,6 +65,22 @@ def test_another_data_set_in_its_place(tmp_path):
         np.testing.assert_array_equal(opened[-1][:], np.full(2000, value))
 
 
+@pytest.mark.parametrize("storage_version", ["0.1", "2.0", "2.2"])
+def test_a_shallow_clone(storage_version, tmp_path):
+    """Its data files are those of another data set, until something is appended; they are found, and named if they go."""
+    path, clone = tmp_path / "a.lance", tmp_path / "b.lance"
+    write_recipe(path, [model(3000)], storage_version=storage_version, max_rows_per_file=1000)
+    lance.dataset(str(path)).shallow_clone(str(clone), 1)
+    np.testing.assert_array_equal(headrace.open(clone)[:], model(3000))
+    write_recipe(clone, [model(50, 1)], storage_version=storage_version, mode="append")
+    lance.dataset(str(clone)).delete(f"input_ids = {model(3000)[1500]}")
+    left = np.append(model(3000), model(50, 1))
+    np.testing.assert_array_equal(headrace.open(clone)[:], left[left != model(3000)[1500]])
+    files(path)[0].unlink()
+    with pytest.raises(MissingShardError, match=r"a\.lance/data/"):
+        headrace.open(clone)
+
+
 def test_versions(path):
     """A path names a version by number or tag; an open corpus and its pickles stay at theirs, whatever is appended."""
     lance.dataset(str(path)).tags.create("release", 1)

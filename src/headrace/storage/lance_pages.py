@@ -19,7 +19,7 @@ where each ends.
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -179,13 +179,13 @@ def _stored(dataset: "LanceDataset", column: TokenColumn, path: Path) -> list[_S
     """
     found: list[_Stored] = []
     faults: list[MissingShardError | CorruptShardError | FormatError] = []
+    folders = _folders(dataset, path)
     for fragment in dataset.get_fragments():
         try:
             told = fragment.metadata
             overlaid = bool(getattr(told, "overlays", None))  # older ones of Lance have none
-            found.append(
-                _Stored(fragment, *_data_file(fragment, column, path), rows=int(told.num_rows), overlaid=overlaid)
-            )
+            file = _data_file(fragment, column, path, folders)
+            found.append(_Stored(fragment, *file, rows=int(told.num_rows), overlaid=overlaid))
         except (MissingShardError, CorruptShardError, FormatError) as error:
             faults.append(error)
     if len(faults) > 1:
@@ -217,14 +217,28 @@ def _fragments(
         row, first = row + rows, first + count
 
 
-def _data_file(fragment: "LanceFragment", column: TokenColumn, path: Path) -> tuple[Any, str, int, int]:
+def _folders(dataset: "LanceDataset", path: Path) -> dict[int | None, str]:
+    """Where data files lie, by the number of their base: those of a shallow clone in the data set that it is of."""
+    bases: dict[int, Any] = getattr(dataset, "base_paths", dict)()  # older ones of Lance do not tell
+    others = {number: base.path + "/data" * base.is_dataset_root for number, base in bases.items()}
+    return {None: f"{path}/data", **others}
+
+
+def _data_file(
+    fragment: "LanceFragment", column: TokenColumn, path: Path, folders: Mapping[int | None, str]
+) -> tuple[Any, str, int, int]:
     """The file of a fragment that has the tokens, as Lance describes it, its path, its size, and when it was modified."""
     # Lists have no field of their own from 2.1 on.
     fields = {column.field, column.values}
     file = next((file for file in fragment.data_files() if fields & set(file.fields)), None)
     if file is None:
         raise FormatError(f"{path}: fragment {fragment.fragment_id} has no column {column.name}: it would be all nulls")
-    place = f"{path}/data/{file.path}"
+    if file.base_id not in folders:
+        raise FormatError(
+            f"{path}: {file.path} lies outside of it, as of a shallow clone, and this version of Lance does not tell "
+            "where: install a newer pylance"
+        )
+    place = f"{folders[file.base_id]}/{file.path}"
     try:
         status = os.stat(place)  # noqa: PTH116  # of very many files
     except FileNotFoundError as error:
@@ -283,9 +297,8 @@ def _pieces_of_files(
 def _place_of(stored: _Stored, known: Fragment, column: TokenColumn) -> int | None:
     """Number of the column of the tokens in their file; None where the file can be read through Lance alone."""
     data = stored.file
-    # Of a fragment with deletions, rows are not where they were, and some may lie over others; another base is that of a
-    # shallow clone.
-    if known.deletions or data.base_id is not None or stored.overlaid or data.file_major_version == _LEGACY:
+    # Of a fragment with deletions, rows are not where they were, and some may lie over others.
+    if known.deletions or stored.overlaid or data.file_major_version == _LEGACY:
         return None
     # From 2.1 on, the rows of a list lie between its values.
     return dict(zip(data.fields, data.column_indices, strict=True)).get(column.values)

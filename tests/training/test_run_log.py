@@ -146,6 +146,7 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path):
         ("log.jsonl", "{\n", "log.jsonl:1: no line of a run's log"),
         ("log.jsonl", '{"event": "step", "step": "x"}\n', "log.jsonl:1"),
         ("log.jsonl", "\0\0\n", "log.jsonl:1"),
+        ("log.jsonl", '{"event": "step", "step": 1, "loss": 0.1}\n', "log.jsonl:1: no line of a run's log"),
     ],
 )
 def test_a_damaged_log_is_not_cut(tmp_path, name, line, reason):

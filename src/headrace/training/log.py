@@ -182,6 +182,7 @@ def _decoded(line: bytes, path: Path, number: int) -> dict[str, Any]:
         values: Any = json.loads(line)
     except ValueError:
         values = None
-    if not isinstance(values, dict) or not isinstance(values.get("step"), int) or "event" not in values:
+    fits = isinstance(values, dict) and isinstance(values.get("step"), int) and "event" in values
+    if not fits or (values["event"] == STEP and not values.keys() >= set(COLUMNS)):
         raise TrainingError(f"{path}:{number}: no line of a run's log: it is damaged; remove it to go on")
     return values

@@ -2,7 +2,11 @@
 
 import math
 import shutil
+from dataclasses import replace
 
+import lance
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -129,6 +133,19 @@ def test_parts_train_alike(make_options, tmp_path, rows):
         train(make_options(accumulate=parts, **fields), tmp_path / name)
     one, four = ([float(row["loss"]) for row in rows(tmp_path / name)] for name in ("one", "four"))
     assert one == pytest.approx(four, rel=1e-4)
+
+
+def test_files_of_others(make_options, tmp_path):
+    """What does not say its vocabulary is trained on once it is told; ids beyond it end the run in words."""
+    ids = np.random.default_rng(0).integers(0, 250, 4000)
+    lance.write_dataset(pa.table({"input_ids": pa.array(ids, pa.int32())}), tmp_path / "others.lance")
+    options = make_options(corpus=str(tmp_path / "others.lance"), steps=2)
+    with pytest.raises(TokenIdError, match="the corpus' vocabulary has"):
+        train(options, tmp_path / "run")
+    assert train(replace(options, vocab_size=250), tmp_path / "run").step == 2
+    assert train(read_options(tmp_path / "run/run.toml"), tmp_path / "again").step == 2
+    with pytest.raises(TokenIdError, match="wanted token ids from 0 to 199"):
+        train(replace(options, vocab_size=200), tmp_path / "other")
 
 
 @pytest.mark.parametrize(("epochs", "steps"), [(1.1, 11), (1, 10), (0.01, 1), (1.11, 12), (1e-9, 1)])

@@ -40,6 +40,9 @@ def train(
     skip_damaged: Annotated[
         bool, typer.Option("--skip-damaged", help="With --resume: from the last checkpoint that is whole.")
     ] = False,
+    vocab_size: Annotated[
+        int | None, typer.Option(metavar="N", help="Highest id + 1, where the corpus, made by others, does not say it.")
+    ] = None,
     config: Annotated[
         str | None,
         typer.Option(

@@ -58,10 +58,10 @@ def train(
         if resume:
             ranks.first(lambda: stack.enter_context(locked(output)))
         ranks.first(lambda: check(options.corpus, options.verify, expect=options.expect, on_event=watch))
-        corpus = stack.enter_context(open_corpus(options.corpus))
+        corpus = stack.enter_context(open_corpus(options.corpus, vocab_size=options.vocab_size))
         held_out = None
         if options.evaluate is not None:
-            held_out = other = stack.enter_context(open_corpus(options.evaluate))
+            held_out = other = stack.enter_context(open_corpus(options.evaluate, vocab_size=options.vocab_size))
             ranks.first(lambda: check_no_leak(corpus, other, on_event=watch))
         checkpoint = ranks.first(lambda: newest(output, skip_damaged=skip_damaged)) if resume else None
         made = prepare(options, corpus, ranks, output, resume=resume, checkpoint=checkpoint)

@@ -23,7 +23,7 @@ Order = Literal["blocks", "random", "documents"]
 Precision = Literal["fp32", "bf16", "fp16"]
 VerifyMode = Literal["auto", "full", "quick", "off"]
 _LEAST: dict[str, float] = {
-    **dict.fromkeys(("window", "batch", "accumulate", "steps", "schedule_steps", "stride", "keep"), 1),
+    **dict.fromkeys(("vocab_size", "window", "batch", "accumulate", "steps", "schedule_steps", "stride", "keep"), 1),
     **dict.fromkeys(("evaluate_every", "checkpoint_every"), 1),
     **dict.fromkeys(("warmup", "weight_decay", "seed", "dropout", "floor"), 0),
 }
@@ -42,6 +42,8 @@ class RunOptions:
     """
 
     corpus: str
+    vocab_size: int | None = None
+    """Highest id + 1, where the corpus (and the one held out) does not say it: Lance data sets and HDF5 files of others."""
     config: str | None = None
     """`gpt2` (the default), `tiny`, or a `config.json` of transformers: random weights."""
     pretrained: str | None = None

@@ -240,6 +240,35 @@ def test_flipped_bytes(path):
         opened.get_slice(0, 10)
 
 
+@pytest.mark.parametrize("storage_version", ["0.1", "2.1", "2.2"])
+def test_fewer_lists_than_there_were(storage_version, tmp_path):
+    """A file that has other rows than its data set says is named when that is opened."""
+    path, other = tmp_path / "a.lance", tmp_path / "b.lance"
+    write_lists(path, [range(6)] * 80, storage_version=storage_version, max_rows_per_file=40)
+    write_lists(other, [range(6)] * 30, storage_version=storage_version)
+    file = files(path)[1]
+    file.write_bytes(files(other)[0].read_bytes())
+    with pytest.raises(CorruptShardError, match=file.name):
+        headrace.open(path)
+
+
+@pytest.mark.parametrize("storage_version", ["0.1", "2.1", "2.2"])
+def test_lists_that_are_not_as_they_were(storage_version, tmp_path):
+    """A list that came to be shorter, as by damage to where it ends, is refused by the name of its file, not served so."""
+    path, other = tmp_path / "a.lance", tmp_path / "b.lance"
+    documents = [model(10), model(50)] * 20
+    write_lists(path, documents, storage_version=storage_version)
+    write_lists(other, documents[::-1], storage_version=storage_version)
+    corpus = headrace.open(path)
+    (file,), (reversed_,) = files(path), files(other)
+    file.write_bytes(reversed_.read_bytes())
+    fault = rf"{file.name}: its lists are not as long as they were"
+    with pytest.raises(CorruptShardError, match=fault):
+        corpus.get_slice(10, 60)
+    with pytest.raises(CorruptShardError, match=fault):
+        corpus.windows(np.array([[15, 75]]), 40).gather_into(0, np.empty((2, 40), np.int64))
+
+
 @pytest.mark.parametrize("what", ["all", "footer"])
 def test_noise(what, path):
     """A file of the right size that is none of Lance's is named."""

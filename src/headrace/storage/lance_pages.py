@@ -154,21 +154,37 @@ def page_table(path: Path, version: str | int | None = None) -> PageTable:
 
 def _ends(dataset: "LanceDataset", column: TokenColumn, path: Path, stored: Sequence[_Stored]) -> NDArray[np.int64]:
     """Where the rows end that are lists."""
+    count = dataset.count_rows()
 
     def pieces() -> Iterator[NDArray[np.int64]]:
-        last = 0
-        with naming(path):
-            for batch in dataset.scanner(columns=[column.name]).to_batches():
-                rows: Any = batch.column(0)
-                if rows.null_count or rows.flatten().null_count:
-                    raise FormatError(f"{path}: column {column.name} has nulls, which are no tokens")
-                lengths = np.diff(rows.offsets.to_numpy()).astype(np.int64)
-                yield last + np.cumsum(lengths)
-                last += int(lengths.sum())
+        found = last = 0
+        try:
+            with naming(path):
+                for batch in dataset.scanner(columns=[column.name]).to_batches():
+                    rows: Any = batch.column(0)
+                    if rows.null_count or rows.flatten().null_count:
+                        raise FormatError(f"{path}: column {column.name} has nulls, which are no tokens")
+                    lengths = np.diff(rows.offsets.to_numpy()).astype(np.int64)
+                    yield last + np.cumsum(lengths)
+                    found, last = found + len(lengths), last + int(lengths.sum())
+                if found != count:
+                    raise ValueError(f"it has {found} rows, not {count}")
+        except CorruptShardError:
+            _require_rows(stored, column)
+            raise
 
     names = [f"{one.file.path} {one.fragment.deletion_file()}\n" for one in stored]
     known = hashlib.sha256(f"{column.name}\n{''.join(names)}".encode()).hexdigest()
-    return document_ends(dataset.count_rows(), pieces, fingerprint=known)
+    return document_ends(count, pieces, fingerprint=known)
+
+
+def _require_rows(stored: Sequence[_Stored], column: TokenColumn) -> None:
+    """Name the first data file that cannot be read, or has other rows than it should have."""
+    for one in stored:
+        with naming(one.path):
+            rows = one.fragment.to_table(columns=[column.name]).num_rows
+            if rows != one.rows:
+                raise ValueError(f"it has {rows} rows, not {one.rows}")
 
 
 def _stored(dataset: "LanceDataset", column: TokenColumn, path: Path) -> list[_Stored]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.errors import CorruptShardError
 from headrace.storage.lance_apart import call, on_fork
 from headrace.storage.lance_columns import TokenColumn
 from headrace.storage.lance_open import naming, open_dataset
@@ -70,7 +71,10 @@ class LanceRows:
             skip = start - (int(self._ends[first - 1]) if first else 0)
             row = first - fragment.first_row
         tokens = call(read_rows, (self._path, self._version), self._column, fragment, row, last - first + 1)
-        return tokens[skip : skip + stop - start]
+        tokens = tokens[skip : skip + stop - start]
+        if tokens.size != stop - start:
+            raise CorruptShardError(f"{fragment.file}: its lists are not as long as they were; the file is damaged")
+        return tokens
 
 
 _lock = threading.Lock()

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import headrace
 from headrace.errors import TrainingError
 from headrace.testing.corpora import random_documents, small_corpus
 from headrace.training.log import StepRecord, read_log
@@ -182,6 +183,22 @@ def test_a_corpus_may_be_elsewhere(make_options, tmp_path, rows, corpus_folder):
     shutil.copytree(corpus_folder, tmp_path / "moved")
     train(make_options(corpus=str(tmp_path / "moved"), steps=12), tmp_path / "run", resume=True)
     assert rows(tmp_path / "run") == rows(tmp_path / "straight")
+
+
+@pytest.mark.parametrize("store", ["hdf5", "lance"])
+def test_a_corpus_that_grew(make_options, tmp_path, rows, store):
+    """What was appended meanwhile is not seen: a run goes on, and is done again, on the corpus that it began with."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(f"{name} text that says a thing, and another\n" * 60)
+    corpus = tmp_path / "grows"
+    headrace.build(tmp_path / "a.txt", corpus, workers=1, store=store)
+    options = make_options(corpus=str(corpus), steps=4, schedule_steps=8)
+    train(replace(options, steps=8), tmp_path / "straight")
+    train(options, tmp_path / "run")
+    headrace.build(tmp_path / "b.txt", corpus, workers=1, store=store, append=True)
+    train(replace(read_options(tmp_path / "run/run.toml"), steps=8), tmp_path / "run", resume=True)
+    train(read_options(tmp_path / "straight/run.toml"), tmp_path / "again")
+    assert rows(tmp_path / "run") == rows(tmp_path / "straight") == rows(tmp_path / "again")
 
 
 def test_more_steps_are_taken_at_the_floor(make_options, tmp_path, rows, caplog):

@@ -17,7 +17,7 @@ from headrace.training.report import RunReport, Watcher
 from headrace.training.resume import SCHEDULE_NAME, check_folder, locked
 from headrace.training.run import Run, evaluate
 from headrace.training.signals import Stop
-from headrace.training.trust import check
+from headrace.training.trust import check, kept_version
 
 __all__ = ["train"]
 
@@ -58,7 +58,11 @@ def train(
         if resume:
             ranks.first(lambda: stack.enter_context(locked(output)))
         ranks.first(lambda: check(options.corpus, options.verify, expect=options.expect, on_event=watch))
-        corpus = stack.enter_context(open_corpus(options.corpus, vocab_size=options.vocab_size))
+        corpus = stack.enter_context(
+            open_corpus(
+                options.corpus, vocab_size=options.vocab_size, version=kept_version(options.corpus, options.expect)
+            )
+        )
         held_out = None
         if options.evaluate is not None:
             held_out = other = stack.enter_context(open_corpus(options.evaluate, vocab_size=options.vocab_size))

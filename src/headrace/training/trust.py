@@ -10,7 +10,7 @@ from headrace.inspection import verify_all
 from headrace.verdicts import Verify, require_ok
 from headrace.verify import check_expectation, require_fingerprint
 
-__all__ = ["Trust", "check"]
+__all__ = ["Trust", "check", "kept_version"]
 
 Trust = Verify | Literal["auto"]
 """How a corpus is verified before a run: `auto` is `full` below 10 GB of tokens, else `quick`."""
@@ -32,7 +32,8 @@ def check(
         verify: `full` compares every byte with the manifest; `quick` sizes, digests, and the first and last chunk of each
             shard; `off` nothing but the fingerprint, if one is expected. `auto` lets files of others pass that store no
             hashes: whether they are whole is looked at, and that there is nothing more to compare is said.
-        expect: the fingerprint that the corpus must have, or its first 8 digits or more.
+        expect: the fingerprint that the corpus must have, or its first 8 digits or more; or must have had before something
+            was appended to it (see `kept_version`).
         on_event: receives a `ShardVerified` for each shard, and the line as a `Notice`.
 
     Returns:
@@ -44,6 +45,10 @@ def check(
         MissingShardError, FormatError, UnreadableShardError: it cannot be read.
     """
     digits = None if expect is None else check_expectation(expect)
+    kept = kept_version(path, digits)
+    if kept is not None:
+        digits = None
+        on_event(Notice(kind="version", message=f"{path}: read as it was before it was appended to: {kept}"))
     with open_corpus(path, verify="off") as corpus:
         require_fingerprint(corpus.path, corpus.manifest, digits)
         hashed = corpus.fingerprint.kind == "content"
@@ -64,3 +69,15 @@ def check(
         line = f"{_LINES[done]}; fingerprint {report.fingerprint}"
     on_event(Notice(kind="verify", message=f"{path}: {size:,} bytes of tokens, {line}"))
     return done
+
+
+def kept_version(path: str | Path, expect: str | None) -> str | None:
+    """Return the fingerprint that is expected, in full, where the corpus had it before something was appended to it, else None.
+
+    It can be opened as that version, so a run goes on, and is done again, whatever came to its corpus meanwhile.
+    """
+    if expect is None:
+        return None
+    digits = check_expectation(expect)
+    with open_corpus(path, verify="off") as corpus:
+        return next((one.base for one in corpus.manifest.appends if one.base.startswith(digits)), None)

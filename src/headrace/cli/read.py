@@ -20,7 +20,10 @@ __all__ = ["info", "show", "verify"]
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 """Control characters, and how they are shown."""
 
-Corpus = Annotated[Path, typer.Argument(metavar="CORPUS", help="A corpus folder, its shards.json, or one HDF5 file.")]
+Corpus = Annotated[
+    Path,
+    typer.Argument(metavar="CORPUS", help="A corpus folder, its shards.json, one HDF5 file, or a Lance data set."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
 
 

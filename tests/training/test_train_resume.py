@@ -306,7 +306,13 @@ def test_what_a_killed_start_leaves_is_no_run(make_options, tmp_path, rows):
     """Before the run file is there, no run has begun: the same command begins it."""
     train(make_options(steps=2), tmp_path / "one")
     (tmp_path / "run").mkdir()
-    for name in (".lock", "config.json", "schedule.svg"):
-        (tmp_path / "run" / name).write_bytes((tmp_path / "one" / name).read_bytes()[:10])
+    for name, source in (
+        (".lock", ".lock"),
+        ("config.json",) * 2,
+        ("schedule.svg",) * 2,
+        (".run.toml.12.ab12cd34", "run.toml"),
+    ):
+        (tmp_path / "run" / name).write_bytes((tmp_path / "one" / source).read_bytes()[:10])
     train(make_options(steps=2), tmp_path / "run")
     assert rows(tmp_path / "run") == rows(tmp_path / "one")
+    assert not list((tmp_path / "run").glob(".run.toml*"))

@@ -161,6 +161,8 @@ def write_options(options: RunOptions, folder: Path) -> None:
     if options.config_file is not None:
         values["config"] = CONFIG_NAME
     head = f"# Headrace {__version__}: `headrace train --run {RUN_NAME} -o FOLDER` does it again.\n"
+    for leftover in folder.glob(f".{RUN_NAME}.*"):  # of a process that was killed here
+        leftover.unlink(missing_ok=True)
     write_bytes(folder / RUN_NAME, (head + tomli_w.dumps(values)).encode())
 
 

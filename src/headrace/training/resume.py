@@ -43,7 +43,9 @@ def check_folder(output: Path, *, resume: bool) -> None:
     Raises:
         TrainingError: so it is.
     """
-    there = output.exists() and (not output.is_dir() or any(path.name not in FIRST for path in output.iterdir()))
+    there = output.exists() and (
+        not output.is_dir() or any(not _is_before_a_run(path.name) for path in output.iterdir())
+    )
     if resume and not (output / RUN_NAME).exists():
         raise TrainingError(f"{output}: no run to resume: there is no {RUN_NAME}; leave --resume out to begin one")
     if there and not resume:
@@ -51,6 +53,11 @@ def check_folder(output: Path, *, resume: bool) -> None:
             "holds a run: give --resume to go on with it, or" if (output / RUN_NAME).exists() else "is no empty folder:"
         )
         raise TrainingError(f"{output}: {what} choose another folder")
+
+
+def _is_before_a_run(name: str) -> bool:
+    """Whether a file may be there before a run has begun: the run file, too, as long as it has another name."""
+    return name in FIRST or name.startswith(f".{RUN_NAME}.")
 
 
 @contextmanager

@@ -46,13 +46,15 @@ def test_they_are_made_once_and_mapped(tmp_path, cache):
     corpus, expected = corpus_and_ends(tmp_path / "corpus")
     np.testing.assert_array_equal(corpus.documents.ends, expected)
     (file,) = cache.iterdir()
-    assert file.stat().st_size == 72 + 8 * len(expected)
+    assert file.stat().st_size == 72 + 8 * len(expected) + 4
     before = file.stat().st_ino
     again = headrace.open(tmp_path / "corpus")
     again.documents._read = None
     np.testing.assert_array_equal(again.documents.ends, expected)
     assert file.stat().st_ino == before
-    for damaged in (file.read_bytes()[:-8], b"x" + file.read_bytes()[1:], b""):
+    whole = file.read_bytes()
+    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in (0, 72, 72 + 8 * 9 + 1, len(whole) - 1)]
+    for damaged in (whole[:-8], *flipped, b""):
         file.write_bytes(damaged)
         np.testing.assert_array_equal(headrace.open(tmp_path / "corpus").documents.ends, expected)
         assert list(cache.iterdir()) == [file]

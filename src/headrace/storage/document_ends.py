@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from headrace.storage.atomic import fresh_name, publish
@@ -20,9 +21,12 @@ __all__ = ["document_ends"]
 
 HELD = 65_536
 """Most documents whose ends are simply kept in memory (512 KiB)."""
-_MAGIC = b"headrace document ends 1\n"
+_MAGIC = b"headrace document ends 2\n"
 _HEADER = struct.Struct("<32s32sQ")
-"""Magic, fingerprint, number of documents; then their ends, int64."""
+"""Magic, fingerprint, number of documents; then their ends, int64, and the crc32 of these."""
+_CRC = struct.Struct("<I")
+_MOST_CHECKED = 1 << 30
+"""Bytes of ends up to which these are compared with their checksum: more would take long each time."""
 
 
 def document_ends(
@@ -90,17 +94,25 @@ def _held(pieces: Callable[[], Iterable[NDArray[np.int64]]]) -> NDArray[np.int64
 
 def _write(file: IO[bytes], header: bytes, pieces: Callable[[], Iterable[NDArray[np.int64]]]) -> None:
     file.write(header)
-    for ends in pieces():
-        file.write(ends.astype("<i8", copy=False).data)
+    crc = 0
+    for piece in pieces():
+        ends = np.ascontiguousarray(piece, "<i8")
+        crc = crc32(ends.data, crc)
+        file.write(ends.data)
+    file.write(_CRC.pack(crc))
 
 
 def _load(path: Path, count: int, header: bytes) -> NDArray[np.int64] | None:
-    """The ends in a file; None where there is none, or it is not whole or of another corpus."""
+    """The ends in a file; None where there is none, or it is damaged or of another corpus."""
+    size = _HEADER.size + 8 * count + _CRC.size
     try:
         with path.open("rb") as file:
-            if file.read(_HEADER.size) != header or os.fstat(file.fileno()).st_size != _HEADER.size + 8 * count:
+            if file.read(_HEADER.size) != header or os.fstat(file.fileno()).st_size != size:
                 return None
-            return _map(file, count)
+            ends = _map(file, count)
+            stored = os.pread(file.fileno(), _CRC.size, size - _CRC.size)
+            whole = ends.nbytes > _MOST_CHECKED or _CRC.pack(crc32(ends.data)) == stored
+            return ends if whole else None
     except OSError:
         return None
 

@@ -14,7 +14,8 @@ import headrace
 from headrace.building.engine import Engine, Listener, PoolEngine, SerialEngine
 from headrace.building.job import ContentOptions, ShardJob
 from headrace.building.limits import default_workers
-from headrace.errors import BuildError, TokenizerError
+from headrace.errors import BuildError, HeadraceError, TokenizerError
+from headrace.events import Notice
 from headrace.sources import discover
 from headrace.tokenizers.bytes import Tokenizer
 
@@ -283,3 +284,24 @@ def test_default_workers(tmp_path, monkeypatch, files, wanted):
 def test_default_workers_here():
     """On this machine: at least one, and no more than the CPUs this process may use."""
     assert 1 <= default_workers() <= len(os.sched_getaffinity(0))
+
+
+def test_a_failure_ends_all_workers_first(halted, children, monkeypatch, tmp_path):
+    """When a build that failed clears up what is half done, no worker is left that could write more of it."""
+    halt = halted("000000-*.h5")
+    for name, value in halt.variables.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "in").mkdir()
+    for name, lines in (("a", 3000), ("b", 300), ("c", 3)):  # the largest is begun first, and waits to be published
+        (tmp_path / "in" / f"{name}.jsonl").write_text('{"text": "x"}\n' * lines + "no JSON\n" * (name == "c"))
+    alive = []
+
+    def look(event):
+        if isinstance(event, Notice) and event.kind == "kept":
+            found = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children(os.getpid())]
+            alive.append([line for line in found if b"headrace.building.worker" in line])
+
+    with pytest.raises(HeadraceError, match=r"c\.jsonl:4|1 bad document"):
+        headrace.build(tmp_path / "in", tmp_path / "c", workers=2, on_event=look)
+    assert alive == [[]]
+    assert sorted(path.name for path in (tmp_path / "c").glob("*.h5*")) == ["000001-0000-0000.h5"]

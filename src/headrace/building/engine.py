@@ -129,14 +129,21 @@ class PoolEngine:
         order = deque(jobs if self._in_order else largest_first)
         with nullcontext(self._workers) if self._workers else Workers() as workers:
             workers.start(min(self._count, len(jobs)))
-            if self._tokenizer is not None:
-                workers.equip(self._tokenizer, self._sample)
-            run = _PoolRun(workers, order, listener, checked=self._tokenizer is None or self._sample is None)
-            for worker in workers.all:
-                worker.start(order.popleft())
-            while busy := {worker.results: worker for worker in workers.all if worker.job or not run.checked}:
-                for ready in wait(list(busy)):
-                    run.hear(busy[cast("Connection[Any, Any]", ready)])
+            try:
+                self._run(workers, order, listener)
+            except BaseException:
+                workers.start(0)  # before anybody removes what they have begun: one might write more of it
+                raise
+
+    def _run(self, workers: Workers, order: deque[Job[Any]], listener: Listener[Any]) -> None:
+        if self._tokenizer is not None:
+            workers.equip(self._tokenizer, self._sample)
+        run = _PoolRun(workers, order, listener, checked=self._tokenizer is None or self._sample is None)
+        for worker in workers.all:
+            worker.start(order.popleft())
+        while busy := {worker.results: worker for worker in workers.all if worker.job or not run.checked}:
+            for ready in wait(list(busy)):
+                run.hear(busy[cast("Connection[Any, Any]", ready)])
 
 
 @dataclass(slots=True)

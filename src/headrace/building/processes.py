@@ -112,15 +112,12 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for worker in self.all:
-            worker.process.kill()  # what it did is on disk, and the interpreter's own end takes a fifth of a second
-        for worker in self.all:
-            worker.end()
+        self.start(0)
         for descriptor in self._life:
             os.close(descriptor)
 
     def start(self, count: int, imports: Sequence[str] = ()) -> None:
-        """Let there be so many, before they are equipped.
+        """Let there be so many: new ones, before they are equipped, or fewer, once those that go have ended.
 
         Args:
             count: how many.
@@ -131,10 +128,12 @@ class Workers:
         """
         while len(self.all) < count:
             self.all.append(self._spawn(imports))
-        while len(self.all) > count:
-            worker = self.all.pop()
-            worker.process.kill()
+        surplus = self.all[count:]
+        for worker in surplus:
+            worker.process.kill()  # what it did is on disk, and the interpreter's own end takes a fifth of a second
+        for worker in surplus:
             worker.end()
+        del self.all[count:]
 
     def equip(self, tokenizer: bytes, sample: list[bytes] | None) -> None:
         """Give all of them the tokenizer, pickled; and one a sample, of which it says `checked` if the tokenizer is right."""

@@ -124,7 +124,7 @@ class TestZstdFewHandles(StoreContract):
         shards = random_documents(15, (2,) * 6, longest=20)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(pool, "handle_limit", lambda: 4)
-            patch.setattr(decoded, "_CACHE_BYTES", 0)
+            patch.setattr(decoded._cache, "most", 0)
             yield corpus_case(small_corpus(folder, shards, chunk_size=8, compression="zstd:1"), shards)
 
 

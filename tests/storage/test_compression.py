@@ -262,7 +262,7 @@ def test_windows_of_one_chunk_decode_it_once(path, compression, counted):
 
 def test_a_long_read_pushes_nothing_out(path, compression, counted, monkeypatch):
     """What windows use stays decoded while others read the whole line; the chunks of a long read are not kept."""
-    monkeypatch.setattr(decoded, "_CACHE_BYTES", 800)  # four chunks
+    monkeypatch.setattr(decoded._cache, "most", 800)  # four chunks
     corpus = headrace.open(shard(path, compression), verify="off")
     corpus[250:260]
     for _ in range(3):
@@ -274,12 +274,12 @@ def test_a_long_read_pushes_nothing_out(path, compression, counted, monkeypatch)
 
 def test_what_is_kept_is_bounded(path, compression, counted, monkeypatch):
     """The chunk that was not used longest goes first."""
-    monkeypatch.setattr(decoded, "_CACHE_BYTES", 1000)  # five chunks
+    monkeypatch.setattr(decoded._cache, "most", 1000)  # five chunks
     corpus = headrace.open(shard(path, compression), verify="off")
     for chunk in (0, 1, 2, 3, 4, 0, 5, 0, 1):
         corpus[chunk * 100]
     assert counted == {0: 1, 1: 2, 2: 1, 3: 1, 4: 1, 5: 1}
-    assert sum(chunk.nbytes for chunk in decoded._cache._chunks.values()) <= 1000
+    assert sum(chunk.nbytes for chunk in decoded._cache._found.values()) <= 1000
 
 
 def test_a_file_that_another_has_replaced(path, compression):

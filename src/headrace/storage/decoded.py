@@ -7,7 +7,6 @@ side, and windows of a chunk that is still there cost half. What other filters h
 import os
 import threading
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -20,47 +19,17 @@ from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, UnreadableShardError
 from headrace.storage.compression import filters_of
+from headrace.storage.kept import Kept
 
 __all__ = ["DecodedChunks", "decoded_chunks"]
-
-_CACHE_BYTES = 16 << 20
-"""Decoded bytes that all readers of this process keep together, if they are not fewer than ..."""
-_LEAST_KEPT = 4
-"""... so many chunks."""
 
 Decoder = Callable[[bytes, int], bytes]
 """Decodes a chunk of so many bytes, or raises a ValueError."""
 
 
-class _Cache:
-    """The least recently used goes first. Safe for threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._chunks: OrderedDict[tuple[int, int], NDArray[Any]] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, key: tuple[int, int]) -> NDArray[Any] | None:
-        with self._lock:
-            chunk = self._chunks.get(key)
-            if chunk is not None:
-                self._chunks.move_to_end(key)
-            return chunk
-
-    def put(self, key: tuple[int, int], chunk: NDArray[Any]) -> None:
-        with self._lock:
-            if key in self._chunks:  # another thread was faster
-                return
-            self._chunks[key] = chunk
-            self._bytes += chunk.nbytes
-            while self._bytes > _CACHE_BYTES and len(self._chunks) > _LEAST_KEPT:
-                self._bytes -= self._chunks.popitem(last=False)[1].nbytes
-
-
-_cache = _Cache()
+_cache: "Kept[tuple[int, int]]" = Kept(16 << 20, least=4)
+"""Decoded chunks, by reader and number, that all readers of this process keep together."""
 _owners = count()
-# Another thread may have held the lock when this process was forked.
-os.register_at_fork(after_in_child=_cache.__init__)
 
 
 class DecodedChunks:
@@ -115,7 +84,7 @@ class DecodedChunks:
         if first == last:
             return self._chunk(first, keep=True)[start - first * size : stop - first * size]
         # A long read goes through many chunks once: it should not push out those that windows come back to.
-        keep = (last - first + 1) * size * self._dtype.itemsize <= _CACHE_BYTES // 4
+        keep = (last - first + 1) * size * self._dtype.itemsize <= _cache.most // 4
         out = np.empty(stop - start, dtype=self._dtype)
         for number in range(first, last + 1):
             begin, end = max(start, number * size), min(stop, (number + 1) * size)

@@ -1,14 +1,13 @@
 """Windows out of packed pages of a Lance data set, unpacked many at once, without Lance."""
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError
+from headrace.storage.kept import Kept
 from headrace.storage.lance_dictionary import Dictionary
 from headrace.storage.lance_packed import Packing, chunk_offsets, items_of, look_up, unpack_chunks
 from headrace.storage.lance_pages import Fragment
@@ -47,32 +46,6 @@ class _Files(HandlePool[StoredFile]):
         """Nobody else keeps its address."""
 
 
-class _Kept:
-    """What was decoded of pages, the least recently used given up first. Safe for threads."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._found: OrderedDict[int, NDArray[Any]] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, page: int, decode: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """That of a page, decoded now if it is not kept."""
-        with self._lock:
-            found = self._found.get(page)
-            if found is not None:
-                self._found.move_to_end(page)
-                return found
-        found = decode()
-        with self._lock:
-            if page not in self._found:
-                self._found[page] = found
-                self._bytes += found.nbytes
-            while self._bytes > self._most and len(self._found) > 1:
-                self._bytes -= self._found.popitem(last=False)[1].nbytes
-        return found
-
-
 class PackedPages:
     """Reads pages that follow one another. Safe for threads and in the child of a fork.
 
@@ -99,7 +72,8 @@ class PackedPages:
         self._fragment = np.array([piece.fragment for piece in pieces], dtype=np.int64)
         self._fragments = fragments
         self._files = _Files(fragments, io)
-        self._offsets, self._items = _Kept(_OFFSET_BYTES), _Kept(_ITEM_BYTES)
+        self._offsets: Kept[int] = Kept(_OFFSET_BYTES)
+        self._items: Kept[int] = Kept(_ITEM_BYTES)
 
     def read(self, start: int, stop: int, /) -> NDArray[Any]:
         """Tokens [start, stop) of the pages, which must exist, as a new array.
@@ -198,13 +172,21 @@ class PackedPages:
         return CorruptShardError(f"{files}: a page cannot be unpacked: {error}; the file is damaged")
 
     def _chunk_offsets(self, page: int, packing: Packing, file: StoredFile) -> NDArray[np.uint32]:
-        try:
-            return self._offsets.get(page, lambda: chunk_offsets(file.read, packing))
-        except ValueError as error:
-            raise self._damaged([(page, 0, 0)], error) from error
+        offsets = self._offsets.get(page)
+        if offsets is None:
+            try:
+                offsets = chunk_offsets(file.read, packing)
+            except ValueError as error:
+                raise self._damaged([(page, 0, 0)], error) from error
+            self._offsets.put(page, offsets)
+        return offsets
 
     def _items_of(self, page: int, file: StoredFile) -> NDArray[Any]:
-        return self._items.get(page, lambda: items_of(file.read, self._packing(page), self._dtype))
+        items = self._items.get(page)
+        if items is None:
+            items = items_of(file.read, self._packing(page), self._dtype)
+            self._items.put(page, items)
+        return items
 
 
 def _kind(packing: Packing) -> int:

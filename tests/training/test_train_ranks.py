@@ -13,6 +13,25 @@ from headrace.training.options import write_options
 
 pytestmark = pytest.mark.extended
 torch.set_num_threads(1)
+COMMAND = ("-m", "headrace", "train")
+SCRIPT = """
+import os
+import sys
+from pathlib import Path
+
+from headrace.errors import TrainingError
+from headrace.training.loop import train
+from headrace.training.options import read_options
+
+error = None
+try:
+    train(read_options(Path(sys.argv[1])), sys.argv[2])
+except TrainingError as caught:
+    error = caught
+names = [Path(task.path, "comm").read_text() for task in os.scandir("/proc/self/task")]
+sys.exit(f"{error}; of gloo: {sum('gloo' in name for name in names)}")
+"""
+"""Says what was refused, and how many threads of the process group were left, on stderr."""
 ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 
 
@@ -20,11 +39,11 @@ ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 def run_group(free_port):
     """Run the command in some processes, as torchrun starts them; returns each one's exit code and stderr."""
 
-    def call(size, *arguments) -> list[tuple[int, str]]:
+    def call(size, *arguments, program=COMMAND) -> list[tuple[int, str]]:
         group = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         processes = [
             subprocess.Popen(
-                [sys.executable, "-P", "-m", "headrace", "train", *map(str, arguments)],
+                [sys.executable, "-P", *program, *map(str, arguments)],
                 env={**ENVIRONMENT, **group, "RANK": str(rank), "LOCAL_RANK": str(rank)},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -131,3 +150,13 @@ def test_what_one_process_refuses_ends_all(options, tmp_path, run_group):
     assert [code for code, _ in ended] == [1, 1]
     assert "holds a run: give --resume" in ended[0][1]
     assert "rank 1 ends, for rank 0 was stopped by a TrainingError" in ended[1][1]
+
+
+def test_no_thread_of_the_group_is_left(options, tmp_path, run_group):
+    """One that is there when the interpreter ends may abort it: after a run, and after one that was refused."""
+    run_file = asked(options, tmp_path / "options")[1]
+    for said in (["None", "None"], ["holds a run", "rank 1 ends"]):
+        ended = run_group(2, run_file, tmp_path / "run", program=("-c", SCRIPT))
+        for (_, text), error in zip(ended, said, strict=True):
+            assert error in text
+            assert text.endswith("; of gloo: 0\n"), text

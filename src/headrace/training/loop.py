@@ -12,7 +12,7 @@ from headrace.training.leak import check_no_leak
 from headrace.training.options import CONFIG_NAME, RunOptions, write_options
 from headrace.training.plot import plot_schedule
 from headrace.training.prepare import Prepared, prepare
-from headrace.training.ranks import process_group
+from headrace.training.ranks import Ranks, process_group
 from headrace.training.report import RunReport, Watcher
 from headrace.training.resume import SCHEDULE_NAME, check_folder, locked
 from headrace.training.run import Run, evaluate
@@ -50,10 +50,16 @@ def train(
         PlanError, NoDocumentsError, TokenIdError, MissingShardError, FormatError: options and corpus do not fit, or there
             is none.
     """
-    output = Path(output)
-    with ExitStack() as stack:
-        ranks = stack.enter_context(process_group(options.device))
+    with process_group(options.device) as ranks:
         watch: Watcher = on_event if on_event is not None and ranks.rank == 0 else _ignore
+        return _train(options, Path(output), ranks, watch, resume=resume, skip_damaged=skip_damaged)
+
+
+def _train(
+    options: RunOptions, output: Path, ranks: Ranks, watch: Watcher, *, resume: bool, skip_damaged: bool
+) -> RunReport:
+    """Train in a group of processes, of which nothing is referred to afterwards."""
+    with ExitStack() as stack:
         ranks.first(lambda: check_folder(output, resume=resume))
         if resume:
             ranks.first(lambda: stack.enter_context(locked(output)))

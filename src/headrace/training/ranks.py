@@ -1,9 +1,12 @@
 """The processes that share a run: one, or those that torchrun started."""
 
+import gc
 import os
+import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, TypeVar
 
 import torch
@@ -63,6 +66,9 @@ class Ranks:
 def process_group(device: str) -> Generator[Ranks]:
     """Join the other processes of a run, where torchrun started this one.
 
+    The threads of the group are gone at the end, if what was made of it is no longer referred to by then. One that is
+    still there when the interpreter ends may abort the process: it gives back the tensor it sent last.
+
     Args:
         device: as torch names it; `auto` is the GPU if there is one. With several processes on GPUs, each has its own.
 
@@ -76,10 +82,17 @@ def process_group(device: str) -> Generator[Ranks]:
     if found.type == "cuda":
         found = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(found)
+    # Its functions have the group of the time of the import as default arguments, which keep it alive; and
+    # DistributedDataParallel imports it.
+    import_module("torch.distributed.nn.functional")
     distributed.init_process_group("nccl" if found.type == "cuda" else "gloo")
     try:
         yield Ranks(found, *data_parallel())
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # they refer to the model
+        raise
     finally:
+        gc.collect()
         distributed.destroy_process_group()
 
 

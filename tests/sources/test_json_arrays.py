@@ -143,6 +143,37 @@ def test_discovery(tmp_path):
     assert dict(found.skipped) == {"c.json": left_out, "e.json": left_out}
 
 
+LONG = b'{"text": "' + b"x" * 1000 + b'"}, '
+
+
+@pytest.mark.parametrize(
+    ("data", "kept", "drops"),
+    [
+        (b'[{"text": "a"}, {"text": "\\q"}, {"text": "c"}]', [b"a", b"c"], [(1, 26, "not JSON")]),
+        (b'[{"text": "\\q"},\n{"text": "b"},\n{"text": "c"}]\n', [b"b", b"c"], [(0, 11, "not JSON")]),
+        (b'[{"text": "a"}, {"text": "b"},]\n', [b"a", b"b"], [(2, 30, "not JSON (an empty element)")]),
+        (b'[{"text": "a"}, {"text": "b"}]garbage', [b"a", b"b"], [(2, 30, "extra data after the array")]),
+        (b'\xef\xbb\xbf [{"text": "a"} {"x": 1}, {"text": "b"}]', [b"b"], [(0, 19, "extra data")]),
+        (
+            b'[{"text": "\\q"},' + 17_000 * LONG + b'{"text": "z"}]',
+            17_000 * [b"x" * 1000] + [b"z"],
+            [(0, 11, "not JSON")],
+        ),
+        (b'[{"text": "a"}]\n{"text": "b"}\n', [b"b"], [(0, 0, "not an object")]),
+    ],
+)
+def test_a_bad_element_costs_no_other(tmp_path, data, kept, drops):
+    """An array is known as one whatever is wrong inside: what else it holds is not lost with that under one count."""
+    (tmp_path / "a.jsonl").write_bytes(data)
+    batches = [
+        batch
+        for shard in discover([tmp_path / "a.jsonl"]).shards
+        for batch in read_shard(shard, on_bad_input=BadInput.SKIP)
+    ]
+    assert [text for batch in batches for text in batch.texts] == kept
+    assert [(drop.row, drop.byte, drop.reason) for batch in batches for drop in batch.drops] == drops
+
+
 def test_a_cut_compressed_array(tmp_path):
     """A compressed file that is cut is damaged, as any other is."""
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'[{"text": "a"}]' + b" " * 100)[:-9])

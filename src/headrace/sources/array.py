@@ -17,7 +17,7 @@ from headrace.sources.lines import ENDS_EARLY, LineFault, LineParser
 from headrace.sources.rawfile import Observer
 from headrace.sources.utf8 import first_invalid_utf8
 
-__all__ = ["first_elements", "read_array"]
+__all__ = ["first_elements", "is_closed", "read_array"]
 
 EXTRA = "extra data after the array"
 NOTHING = "not JSON (an empty element)"
@@ -78,6 +78,11 @@ def first_elements(file: SourceFile, count: int) -> list[bytes]:
     except SourceError:
         pass  # told where the file is read
     return found
+
+
+def is_closed(data: bytes) -> bool:
+    """Tell whether the array that begins with the first byte ends in these, by brackets and quotes alone."""
+    return _Scan().cuts(data[1:])[1] >= 0
 
 
 def _blocks(elements: Iterator[_Element], block_bytes: int) -> Iterator[list[_Element]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from headrace.errors import Problem, SourceError, SourceNotFoundError
-from headrace.sources.array import first_elements
+from headrace.sources.array import first_elements, is_closed
 from headrace.sources.arrow import ARROW_MAGICS, inspect_arrow
 from headrace.sources.compressed import compression_of, open_stream
 from headrace.sources.documents import BadInput
@@ -245,15 +245,20 @@ def _refuse_without_field(file: SourceFile, kind: Kind, field: Field) -> None:
 
 
 def _is_array(file: SourceFile) -> bool:
-    """Tell an array, over several lines or on the only line, from lines that are arrays, or none."""
+    """Tell an array, over several lines or on the only line, from lines that are arrays, or none.
+
+    One of objects is an array whatever is wrong inside: read as lines, all its documents would go with one that is bad.
+    """
     line, alone = _first_line(file)
+    if line[1:].lstrip().startswith(b"{"):
+        return alone or not is_closed(line)
     found = LineParser("text", BadInput.REPLACE, keep_empty=True).parse(line)[0]
     goes_on = isinstance(found, LineFault) and found.reason == ENDS_EARLY
     return goes_on or (alone and isinstance(_parsed(line), list))
 
 
 def _first_line(file: SourceFile) -> tuple[bytes, bool]:
-    """Return the first line that is not blank, and whether nothing but white space follows."""
+    """Return the first line that is not blank, and whether it is all but white space, as far as it is looked for."""
     with open_stream(file) as stream:
         data = b""
         while len(data) < FIRST_LINE_BYTES and (more := stream.read(HEAD_BYTES * 16)):
@@ -261,7 +266,8 @@ def _first_line(file: SourceFile) -> tuple[bytes, bool]:
             line, end, rest = data.partition(b"\n")
             if end and rest.strip():
                 return line, False
-        return data.partition(b"\n")[0], not stream.read(1)
+        line, end, _ = data.partition(b"\n")
+        return line, not end or not stream.read(1)
 
 
 def _parsed(line: bytes) -> object:

@@ -85,6 +85,20 @@ def test_every_cut(tmp_path, form):
             discover([path])
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_bytes_after_the_end_of_a_stream(tmp_path, rows):
+    """Streams joined to one file, and a mark of the end within one: what follows is not left out without a word."""
+    file = written(tmp_path / "a.arrow", pa.table({"text": ["a", "b", "c"]}), "stream", rows)
+    data = file.path.read_bytes()
+    file.path.write_bytes(data + data)
+    with pytest.raises(DamagedFileError, match=f"ends at byte {len(data)}, but {len(data)} bytes follow"):
+        read(SourceFile(file.path, "a.arrow", 2 * len(data), "arrow", None))
+    message = data.rindex(b"\xff\xff\xff\xff", 0, len(data) - 8)
+    file.path.write_bytes(data[: message + 4] + bytes(4) + data[message + 8 :])
+    with pytest.raises(DamagedFileError, match=f"ends at byte {message + 8}, but"):
+        read(file)
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_flipped_bits(tmp_path, form):
     """Damage is an error that names the file, or changes texts; it never ends in anything else."""

@@ -81,7 +81,16 @@ def _pieces(raw: RawFile, place: PlacedReads, field: Field, reader: ColumnReader
         columns = sorted(arrow.schema.get_field_index(name) for name in wanted)
     with _opened(raw, place, columns) as arrow:
         yield from steps_of(raw, "Arrow data", _steps(arrow, reader, cut_bytes))
+        if _is_stream(raw) and (left := raw.file.size - place.tell()):
+            raise raw.damaged(
+                f"the Arrow stream ends at byte {place.tell()}, but {left} bytes follow; write what was joined as one "
+                "stream, or fetch the file again"
+            )
     follow_to_end(raw)
+
+
+def _is_stream(raw: RawFile) -> bool:
+    return raw.read_at(0, len(_STREAM_MAGIC)) == _STREAM_MAGIC
 
 
 def _steps(arrow: Any, reader: ColumnReader, cut_bytes: int) -> Iterator[None]:  # noqa: ANN401  # no types
@@ -99,9 +108,8 @@ def _steps(arrow: Any, reader: ColumnReader, cut_bytes: int) -> Iterator[None]: 
 def _opened(raw: RawFile, place: PlacedReads, columns: Sequence[int] | None = None) -> Generator[Any]:
     """Open a file or stream with pyarrow; with columns, only these are read."""
     pa = load_pyarrow(f"{raw.file.label}: an Arrow file")
-    head = raw.read_at(0, len(_FILE_MAGIC))
-    stream = head.startswith(_STREAM_MAGIC)
-    if not stream and head != _FILE_MAGIC:
+    stream = _is_stream(raw)
+    if not stream and raw.read_at(0, len(_FILE_MAGIC)) != _FILE_MAGIC:
         raise raw.damaged("no Arrow file: it begins neither as the file format nor as the stream format does")
     # Without its end, a stream that was cut between two messages looks whole.
     if stream and raw.read_at(max(raw.file.size - len(_STREAM_END), 0), len(_STREAM_END)) != _STREAM_END:

@@ -245,6 +245,24 @@ def test_a_partitioned_folder(tmp_path):
     assert len(found.shards) == 3
 
 
+@pytest.mark.parametrize("index", [False, True])
+@pytest.mark.parametrize("rows", [0, 1, 40])
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_joined_files(tmp_path, index, rows, ahead):
+    """Files joined to one would give the first one's rows alone, or a mixture: they are refused, a file alone is not."""
+    files = []
+    for number, texts in enumerate([["a", "PAR1PAR1"] * 20, ["b"] * rows]):
+        path = tmp_path / f"{number}.parquet"
+        table = pa.table({"id": range(len(texts)), "text": pa.array(texts, pa.string())})
+        pq.write_table(table, path, row_group_size=7, write_page_index=index, compression="none")
+        assert len(discover([path]).files) == 1
+        files.append(path.read_bytes())
+    (tmp_path / "joined.parquet").write_bytes(files[0] * ahead + files[1])
+    start = len(files[0]) * ahead
+    with pytest.raises(SourceError, match=rf"joined\.parquet: several Parquet files joined to one, .* byte {start},"):
+        discover([tmp_path / "joined.parquet"])
+
+
 def test_every_cut(tmp_path):
     """A file that lost its end is an error that names it, wherever it was cut."""
     data = io.BytesIO()

@@ -27,6 +27,8 @@ _MOST_AHEAD = 16
 _DICTIONARY_BYTES = 64 * 1024 * 1024
 _LEAST_ROWS = 16
 _PAGE_BYTES = 1024 * 1024
+_MOST_INDEX_BYTES = 16 * 1024 * 1024
+"""Looked through for a seam: what may lie between pages and footer."""
 
 
 def inspect_parquet(
@@ -48,7 +50,7 @@ def inspect_parquet(
         MissingExtraError: pyarrow is not installed.
     """
     with open_raw(file) as raw, _opened(raw) as parquet, told_as_damage(raw, "Parquet"):
-        fault = column_fault(parquet.schema_arrow, field)
+        fault = column_fault(parquet.schema_arrow, field) or _seam(raw, parquet.metadata)
         return fault, () if fault else _cuts(file, parquet.metadata, modified, cut_bytes)
 
 
@@ -87,6 +89,36 @@ def _first_byte(group: Any) -> int:  # noqa: ANN401  # as above
     columns = (group.column(number) for number in range(group.num_columns))
     pages = [page for column in columns for page in (column.dictionary_page_offset, column.data_page_offset) if page]
     return min(pages, default=0)
+
+
+def _seam(raw: RawFile, metadata: Any) -> str | None:  # noqa: ANN401  # as above
+    """Say where a file was appended to another: its footer knows of its own rows alone, counted from its own start."""
+    count = metadata.num_row_groups
+    last = metadata.row_group(count - 1) if count else None
+    sizes = [last.column(number).total_compressed_size for number in range(last.num_columns)] if last else []
+    end = _first_byte(last) + sum(sizes) if last else len(PARQUET_MAGIC)
+    most = raw.file.size - metadata.serialized_size - 2 * len(PARQUET_MAGIC) - end  # bytes before the last file
+    begin = max(most - _MOST_INDEX_BYTES, 0)
+    place = raw.read_at(begin, most - begin + len(PARQUET_MAGIC)).rfind(2 * PARQUET_MAGIC) if most > begin else -1
+    start = begin + place + len(PARQUET_MAGIC)
+    if place < 0 or not _is_end(raw, start):
+        return None
+    return f"several Parquet files joined to one, the last at byte {start}, whose rows alone could be read; give them apart"
+
+
+def _is_end(raw: RawFile, stop: int) -> bool:
+    """Tell whether a Parquet file ends there, and not a text that spells what stands at its end."""
+    from pyarrow import ArrowException, BufferReader, parquet  # noqa: PLC0415  # an extra
+
+    size = int.from_bytes(raw.read_at(stop - 8, 4), "little")
+    if not 0 < size <= stop - 12:
+        return False
+    footer = raw.read_at(stop - 8 - size, size + 8)
+    try:
+        parquet.read_metadata(BufferReader(PARQUET_MAGIC + footer))
+    except (ArrowException, OSError):
+        return False
+    return True
 
 
 def read_parquet(

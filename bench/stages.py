@@ -42,7 +42,7 @@ STAGES = {
     "headrace.storage.hdf5_writer:HDF5ShardWriter.add_documents": "check and buffer tokens",
     "headrace.storage.hdf5_writer:HDF5ShardWriter._write_tokens": "hash and checksum chunks",
     "headrace.storage.hdf5_layout:Column.append": "HDF5: grow and write columns",
-    "headrace.storage.hdf5_writer:HDF5ShardWriter._write_rows": "gather document rows",
+    "headrace.storage.hdf5_rows:DocumentRows.write": "gather document rows",
     "headrace.storage.hdf5_writer:HDF5ShardWriter._flush": "HDF5: attributes and flush",
     "headrace.storage.hdf5_writer:HDF5ShardWriter.close": "close shard, fsync",
     "headrace.building.pipeline:RollingShards.finish": "publish shard, fsync",

@@ -20,7 +20,8 @@ from headrace.storage.compression import parse_compression
 from headrace.storage.document_writer import NO_MASK, DocumentWriter
 from headrace.storage.hdf5_layout import Column, ShardFile, create_shard_file
 from headrace.storage.hdf5_open import system_failure
-from headrace.storage.incoming import NO_HASHES, Origins, OriginsDigest, PendingDocuments, checked_tokens
+from headrace.storage.hdf5_rows import DocumentRows
+from headrace.storage.incoming import Origins, checked_tokens
 from headrace.storage.layout import LOSS_MASK
 
 __all__ = ["HDF5ShardWriter"]
@@ -111,10 +112,8 @@ class HDF5ShardWriter(DocumentWriter):
         """Bytes of the file that need not wait for the end to go to the disk."""
         self._open_document: int | None = None
         """Tokens of the document begun by `add_document` and not yet ended."""
-        self._pending = PendingDocuments()
+        self._rows = DocumentRows()
         self._sha256 = hashlib.sha256()
-        self._ends_sha256 = hashlib.sha256()
-        self._origins_sha256 = OriginsDigest()
         self._mask_sha256 = hashlib.sha256()
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -168,12 +167,12 @@ class HDF5ShardWriter(DocumentWriter):
         self._end_document()
         if self._buffered:
             self._write_tokens(self._buffer[: self._buffered], self._mask_buffer[: self._buffered])
-        self._write_rows(self._tokens + 1)
+        self._rows.write(shard, self._tokens + 1)
         shard.file.flush()
         shard.token_count.set(self._tokens)
         shard.document_count.set(self._documents)
         shard.sha256.set(self._sha256.hexdigest().encode())
-        shard.documents_sha256.set(self._ends_sha256.hexdigest().encode())
+        shard.documents_sha256.set(self._rows.ends_sha256.encode())
         if shard.loss_mask_sha256 is not None:
             shard.loss_mask_sha256.set(self._mask_sha256.hexdigest().encode())
         shard.file.flush()
@@ -221,8 +220,8 @@ class HDF5ShardWriter(DocumentWriter):
             token_count=self._tokens,
             document_count=self._documents,
             sha256=self._sha256.hexdigest(),
-            documents_sha256=self._ends_sha256.hexdigest(),
-            sources_sha256=self._origins_sha256.hex(self.source_files) if self.source_files else "",
+            documents_sha256=self._rows.ends_sha256,
+            sources_sha256=self._rows.origins.hex(self.source_files) if self.source_files else "",
             loss_mask_sha256=self._mask_sha256.hexdigest() if self.loss_mask else "",
         )
 
@@ -288,7 +287,7 @@ class HDF5ShardWriter(DocumentWriter):
         return self._shard
 
     def _end_at(self, ends: NDArray[np.uint64], origins: Origins | None) -> None:
-        self._pending.add(ends, origins)
+        self._rows.add(ends, origins)
         self._documents += len(ends)
 
     def _append(self, tokens: NDArray[Any], mask: NDArray[np.uint8]) -> None:
@@ -330,7 +329,7 @@ class HDF5ShardWriter(DocumentWriter):
         """Make what was written visible: tokens and documents first, then the attributes that count them."""
         shard = self._writing()
         written = shard.tokens.length
-        documents = self._write_rows(written)
+        documents = self._rows.write(shard, written)
         shard.file.flush()
         shard.token_count.set(written)
         shard.document_count.set(documents)
@@ -339,43 +338,6 @@ class HDF5ShardWriter(DocumentWriter):
         if size - self._on_its_way >= _WRITEBACK_BYTES:
             start_writeback(self.path, self._on_its_way, size)
             self._on_its_way = size
-
-    def _write_rows(self, written: int) -> int:
-        """Write the rows of the documents that end before `written`; returns how many the file then has.
-
-        One that ends just there waits for the next chunk: whether its end is known yet depends on how the calls were
-        batched, and the file's bytes must not.
-        """
-        shard = self._writing()
-        ends, origins = self._pending.take(written)
-        if len(ends):
-            ends = ends.astype("<u8", copy=False)
-            shard.ends.append(ends)
-            self._ends_sha256.update(ends.data)
-        if origins:
-            rows = np.concatenate([origin.rows for origin in origins])
-            offsets = np.concatenate([origin.offsets for origin in origins])
-            files = np.concatenate([origin.files for origin in origins])
-            shard.rows.append(rows)
-            shard.bytes.append(offsets)
-            shard.files.append(files)
-            self._origins_sha256.update(rows, offsets, files)
-        if shard.id_ends is not None and shard.ids is not None:
-            self._write_ids(shard.id_ends, shard.ids, [name for origin in origins for name in origin.ids])
-        if shard.text_hashes is not None:
-            hashes = np.concatenate([NO_HASHES, *(origin.hashes for origin in origins)])
-            if len(hashes):
-                shard.text_hashes.append(hashes.view(shard.text_hashes.dtype)[:, 0])
-            self._origins_sha256.update_hashes(hashes)
-        return shard.ends.length
-
-    def _write_ids(self, ends: Column, ids: Column, names: list[bytes]) -> None:
-        data = np.frombuffer(b"".join(names), np.uint8)
-        stops = np.cumsum([len(name) for name in names], dtype=np.uint64) + np.uint64(ids.length)
-        for column, values in ((ids, data), (ends, stops)):
-            if len(values):
-                column.append(values)
-        self._origins_sha256.update_ids(stops, data)
 
 
 def _whole_chunk(chunk_size: int, itemsize: int) -> int:

@@ -163,6 +163,70 @@ def test_every_kind_of_source_gives_the_same(folder, tmp_path):
     assert "".join(said(headrace.open(tmp_path / "0"), load_tokenizer(folder))).count("<tool_call>") == 1
 
 
+TOOLS = [{"type": "function", "function": {"name": "look <|im_end|>", "parameters": {"a": {"type": "string"}}}}]
+WITH_TOOLS = (
+    "{% if tools %}<|im_start|>tools{% for tool in tools %}{{ tool | tojson }}{% endfor %}<|im_end|>{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant {% endif %}"
+)
+
+
+@pytest.fixture
+def tools_options(folder, tmp_path):
+    """Options of a build whose template writes tools."""
+    (tmp_path / "tools.jinja").write_text(WITH_TOOLS)
+    return {**FIELD, "tools_field": "tools", "tokenizer": folder, "chat_template": str(tmp_path / "tools.jinja")}
+
+
+def test_tools_reach_the_template_from_every_kind_of_source(folder, tmp_path, tools_options):
+    """Lists or their JSON text, missing, null or empty for none; special tokens that they spell are ordinary text."""
+    talk = conversation([("user", "a"), ("assistant", "b")])
+    rows = [
+        {"messages": talk, "tools": TOOLS},
+        {"messages": talk, "tools": None},
+        {"messages": talk, "tools": []},
+    ]
+    texts = [{**row, "tools": json.dumps(row["tools"])} for row in rows]
+    texts[1]["tools"], texts[2]["tools"] = None, " "
+    lacking = [rows[0], {"messages": talk}, {"messages": talk}]
+    for name, found in (("lists", rows), ("texts", texts), ("lacking", lacking)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
+    (tmp_path / "array.json").write_text(json.dumps(rows))
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "lists.parquet")
+    parquet.write_table(pa.Table.from_pylist(texts), tmp_path / "texts.parquet")
+    names = ("lists.jsonl", "texts.jsonl", "lacking.jsonl", "array.json", "lists.parquet", "texts.parquet")
+    for number, source in enumerate([*([tmp_path / name] for name in names), rows, lacking]):
+        headrace.build(source, tmp_path / str(number), **tools_options, workers=1)
+        corpus, tokenizer = headrace.open(tmp_path / str(number)), load_tokenizer(folder)
+        plain = "<|im_start|>user a<|im_end|><|im_start|>assistant b<|im_end|>"
+        offered = f"<|im_start|>tools{json.dumps(TOOLS[0])}<|im_end|>"
+        assert tokenizer.decode(corpus[:]) == f"{offered}{plain}<|end|>{plain}<|end|>{plain}<|end|>"
+        assert corpus[:].tolist().count(tokenizer.token_id("<|im_end|>")) == 7  # and one is spelled
+        assert said(corpus, tokenizer) == ["b<|im_end|><|end|>"] * 3
+
+
+def test_tools_that_are_none(tmp_path, tools_options):
+    """Each fault with its line; a column of another type, and the option alone, before anything is read."""
+    talk = conversation([("user", "a")])
+    faults = {
+        "tools is not a list": {"name": "f"},
+        "tools[1] is not an object": [{}, "f"],
+        "tools is not JSON": "[{]",
+        "tools holds what JSON does not have": [{"a": float("nan")}],
+    }
+    rows = [{"messages": talk, "tools": tools} for tools in faults.values()]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for source in ([tmp_path / "a.jsonl"], rows):
+        with pytest.raises(SourceError) as caught:
+            headrace.build(source, tmp_path / "c", **tools_options)
+        assert [problem.reason.partition(" (")[0] for problem in caught.value.problems] == list(faults)
+    parquet.write_table(pa.table({"messages": [talk], "tools": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"column tools holds int64; wanted lists of tools.*--tools-field"):
+        headrace.build([tmp_path / "a.parquet"], tmp_path / "c", **tools_options)
+    with pytest.raises(BuildError, match="give their --chat-field"):
+        headrace.build(rows, tmp_path / "c", tools_field="tools")
+
+
 FAULTS = [
     ('{"messages": "x"}', "messages is not a list"),
     ('{"messages": ["x"]}', "messages[0] is not an object"),

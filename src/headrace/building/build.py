@@ -49,6 +49,7 @@ def build(
     prompt_field: str | None = None,
     response_field: str | None = None,
     chat_field: str | None = None,
+    tools_field: str | None = None,
     chat_template: str | None = None,
     chat_date: str | None = None,
     text_split: str = "none",
@@ -106,6 +107,8 @@ def build(
         chat_field: field or column that holds a conversation, a list of messages with `role` and `content`, which a chat
             template of the tokenizer.json makes one text of (the extra `chat`). The ids are those of Hugging Face, but that
             a message cannot use special tokens, only spell them; the corpus stores a loss mask of what the assistant says.
+        tools_field: field or column that holds the tools that a conversation is offered, a list of objects or its JSON text,
+            which the template gets as `tools`; a conversation in which it is missing or null has none.
         chat_template: name of one of the tokenizer's templates, or a file; by default its own.
         chat_date: the day, YYYY-MM-DD, that a template gets which asks for today's.
         text_split: where text files are cut into documents: `none` (a file is one), `blank-lines`, `line:TEXT` (lines that
@@ -178,6 +181,7 @@ def build(
         prompt_field=prompt_field,
         response_field=response_field,
         chat_field=chat_field,
+        tools_field=tools_field,
         chat_template=chat_template,
         chat_date=chat_date,
     )

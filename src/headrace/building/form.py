@@ -37,6 +37,7 @@ class DocumentForm:
     prompt_field: str | None
     response_field: str | None
     chat_field: str | None
+    tools_field: str | None
     chat_template: str | None
     chat_date: str | None
 
@@ -56,9 +57,12 @@ class DocumentForm:
                 "no --ids-field",
                 usage=True,
             )
-        if self.chat_field is None and (self.chat_template is not None or self.chat_date is not None):
+        if self.chat_field is None and any(
+            option is not None for option in (self.chat_template, self.chat_date, self.tools_field)
+        ):
             raise BuildError(
-                "a --chat-template, or a --chat-date, is of conversations: give their --chat-field", usage=True
+                "--chat-template, --chat-date and --tools-field are of conversations: give their --chat-field",
+                usage=True,
             )
         if self.chat_field is not None and (pair or self.ids_field is not None):
             raise BuildError(
@@ -83,6 +87,7 @@ class DocumentForm:
             "prompt_field": self.prompt_field,
             "response_field": self.response_field,
             "chat_field": self.chat_field,
+            "tools_field": self.tools_field,
         }
 
     @property

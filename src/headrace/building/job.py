@@ -60,7 +60,9 @@ class ContentOptions:
     response_field: str | None = None
     """... a response, which alone counts in the loss."""
     chat_field: str | None = None
-    """Where documents are conversations, and ..."""
+    """Where documents are conversations, likewise ..."""
+    tools_field: str | None = None
+    """... the tools that they are offered, and ..."""
     chat: ChatTemplate | None = None
     """... what makes texts of them."""
     max_documents: int | None = None
@@ -82,6 +84,7 @@ class ContentOptions:
             prompt_field=self.prompt_field,
             response_field=self.response_field,
             chat_field=self.chat_field,
+            tools_field=self.tools_field,
             ids=self.ids,
             chat=self.chat,
         )

@@ -160,6 +160,7 @@ def manifest_options(options: ContentOptions) -> dict[str, Any]:
             "chat_template": hashlib.sha256(options.chat.text.encode()).hexdigest(),
             "chat_variables": dict(options.chat.variables),
         }
+        later |= {} if options.tools_field is None else {"tools_field": options.tools_field}
         later |= {} if options.chat.date is None else {"chat_date": options.chat.date}
     later |= {} if options.store == "hdf5" else {"store": options.store}
     later |= {} if options.max_documents is None else {"max_documents": options.max_documents}

@@ -53,6 +53,10 @@ def build(
         str | None,
         typer.Option(help="Field or column of a list of messages (role, content), for the tokenizer's chat template."),
     ] = None,
+    tools_field: Annotated[
+        str | None,
+        typer.Option(help="Field or column of the tools that a conversation is offered, for the same template."),
+    ] = None,
     chat_template: Annotated[
         str | None,
         typer.Option(metavar="NAME|FILE", help="Which of the tokenizer's templates, or another; by default its own."),
@@ -167,6 +171,7 @@ def build(
             prompt_field=prompt_field,
             response_field=response_field,
             chat_field=chat_field,
+            tools_field=tools_field,
             chat_template=chat_template,
             chat_date=chat_date,
             text_split=text_split,

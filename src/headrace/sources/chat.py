@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from headrace.errors import MissingExtraError
 from headrace.sources.pairs import pair, parts_of
 
-__all__ = ["Chat", "ChatFault", "ChatTemplate", "chat_of", "check_template", "messages_text"]
+__all__ = ["Chat", "ChatFault", "ChatTemplate", "chat_of", "check_template", "conversation_text"]
 
 ASSISTANT = "assistant"
 _LAST_CODE = 0x10FFFD
@@ -51,23 +51,22 @@ class ChatTemplate:
     date: str | None = None
     """`YYYY-MM-DD`: what `strftime_now` takes for today; a template has no such function where this is None."""
 
-    def document(self, messages: bytes) -> bytes:
+    def document(self, conversation: bytes) -> bytes:
         """What the readers deliver of a conversation; `chat_of` reads it.
 
         Args:
-            messages: their JSON text; empty for none.
+            conversation: see `conversation_text`.
 
         Raises:
-            ChatFault: the template refuses them, writes nothing, or does not show what the assistant says.
+            ChatFault: the template refuses it, writes nothing, or does not show what the assistant says.
         """
-        conversation: list[Any] = json.loads(messages) if messages else []
         if not conversation:
             return pair(b"", b'{"counts": [], "spelled": {}, "ends": false}')
-        used = {*messages.decode(), *self.text}
+        used = {*conversation.decode(), *self.text}
         private = _private(used)
         begin, end = next(private), next(private)
-        hidden, spelled = self._hidden(conversation, private)
-        writer = _Writer(self, (begin, end))
+        (hidden, tools), spelled = self._hidden(json.loads(conversation), private)
+        writer = _Writer(self, (begin, end), tools)
         text, counts = writer.marked(hidden) if _GENERATION.search(self.text) else writer.told_apart(hidden)
         if not text:
             raise ChatFault("the chat template writes nothing of it")
@@ -76,14 +75,14 @@ class ChatTemplate:
         return pair(text.encode(), json.dumps(rest, ensure_ascii=False).encode())
 
     def _hidden(self, conversation: list[Any], private: Iterator[str]) -> tuple[list[Any], dict[str, str]]:
-        """The messages with a private character for each spelling of a special token."""
+        """Messages and tools with a private character for each spelling of a special token."""
         if not self.special:
             return conversation, {}
         spelling = _spelling(self.special)
         texts = list(_strings(conversation))
         found: list[str] = [spelled for text in texts for spelled in spelling.findall(text)]
         if found != spelling.findall("".join(texts)):
-            raise ChatFault("two strings of its messages together spell a special token")
+            raise ChatFault("two of its strings together spell a special token")
         stands_for = dict(zip(dict.fromkeys(found), private, strict=False))
         if not stands_for:
             return conversation, {}
@@ -108,34 +107,61 @@ def check_template(template: ChatTemplate) -> None:
     _compiled(template.text, template.date)
 
 
-def messages_text(value: object, name: str, *, sparse: bool = False) -> str:
-    """The JSON text of the messages in a field; empty where there are none.
+def conversation_text(
+    messages: object, name: str, *, tools: object = None, tools_name: str = "", sparse: bool = False
+) -> str:
+    """The JSON text of a conversation, messages and tools in a list; empty where there are no messages.
 
     A key of a message that is null is left out, but for `content`: tables have all keys in all rows.
 
     Args:
-        value: what the field holds.
+        messages: what the field of that name holds.
         name: of the field.
+        tools: what the field of tools holds: a list of objects, or its JSON text, as tables have it for objects of
+            different keys; None for no tools.
+        tools_name: of that field.
         sparse: leave out what is null deeper within, too.
 
     Raises:
-        ChatFault: it is no list of messages, each an object with a role.
+        ChatFault: it is no list of messages, each an object with a role, or no list of tools.
     """
-    if not isinstance(value, list | tuple):
-        raise ChatFault(f"{name} is not a list")
-    messages: list[dict[str, Any]] = []
-    for number, message in enumerate(cast("Sequence[object]", value)):
-        if not isinstance(message, Mapping):
-            raise ChatFault(f"{name}[{number}] is not an object")
-        fields = cast("Mapping[str, Any]", message)
+    kept: list[dict[str, Any]] = []
+    for number, fields in enumerate(_objects(messages, name)):
         if not isinstance(fields.get("role"), str):
             raise ChatFault(f"{name}[{number}] has no role")
-        kept = {key: part for key, part in fields.items() if part is not None or key == "content"}
-        messages.append({key: _without_nulls(part) for key, part in kept.items()} if sparse else kept)
-    if not messages:
+        message = {key: part for key, part in fields.items() if part is not None or key == "content"}
+        kept.append({key: _without_nulls(part) for key, part in message.items()} if sparse else message)
+    offered = _objects(_parsed(tools, tools_name), tools_name)
+    if not kept:
         return ""
+    texts = (_json(kept, name), _json(_without_nulls(offered) if sparse else offered, tools_name))
+    return f"[{', '.join(texts)}]"
+
+
+def _parsed(tools: object, name: str) -> object:
+    if tools is None:
+        return []
+    if not isinstance(tools, str):
+        return tools
     try:
-        return json.dumps(messages, ensure_ascii=False, allow_nan=False)
+        return json.loads(tools) if tools.strip() else []
+    except (ValueError, RecursionError) as error:
+        raise ChatFault(f"{name} is not JSON") from error
+
+
+def _objects(value: object, name: str) -> list[Mapping[str, Any]]:
+    if not isinstance(value, list | tuple):
+        raise ChatFault(f"{name} is not a list")
+    parts = cast("Sequence[object]", value)
+    for number, part in enumerate(parts):
+        if not isinstance(part, Mapping):
+            raise ChatFault(f"{name}[{number}] is not an object")
+    return list(cast("Sequence[Mapping[str, Any]]", parts))
+
+
+def _json(value: object, name: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ChatFault(f"{name} holds what JSON does not have") from error
 
@@ -184,11 +210,13 @@ class _Writer:
     Args:
         template: how.
         marks: two characters that are nowhere in it, nor in the template.
+        tools: that it is offered; empty for none.
     """
 
-    def __init__(self, template: ChatTemplate, marks: tuple[str, str]) -> None:
+    def __init__(self, template: ChatTemplate, marks: tuple[str, str], tools: list[Any]) -> None:
         self._template = template
         self._marks = marks
+        self._tools = tools
 
     def marked(self, messages: list[Any]) -> tuple[str, list[tuple[int, int]]]:
         """The text, and what the template itself says is the assistant's."""
@@ -238,7 +266,7 @@ class _Writer:
 
     def _write(self, messages: list[Any], *, asks: bool = False) -> str:
         template = self._template
-        variables = {**dict(template.variables), "tools": None, "documents": None, _LOST: self._marks}
+        variables = {**dict(template.variables), "tools": self._tools or None, "documents": None, _LOST: self._marks}
         try:
             return _compiled(template.text, template.date).render(
                 messages=messages, add_generation_prompt=asks, **variables

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from headrace.errors import HeadraceError, MissingExtraError
-from headrace.sources.chat import ChatFault, ChatTemplate, messages_text
+from headrace.sources.chat import ChatFault, ChatTemplate, conversation_text
 from headrace.sources.documents import BadInput, BatchBuilder, Drop
 from headrace.sources.field import Field, Ids, split_field
 from headrace.sources.files import Cut, label
@@ -143,9 +143,10 @@ class ColumnReader:
                 yield
             return
         if self._field.chat is not None:
-            array = _column(batch, self._field.path)
-            for start in range(0, len(array), PIECE_ROWS):
-                self._add_chats(array.slice(start, PIECE_ROWS).to_pylist(), self._field.chat)
+            columns = [_column(batch, split_field(name)) for name in (self._field.name, self._field.tools) if name]
+            for start in range(0, len(columns[0]), PIECE_ROWS):
+                found = [column.slice(start, PIECE_ROWS).to_pylist() for column in columns]
+                self._add_chats(found[0], found[1] if len(found) > 1 else [None] * len(found[0]), self._field.chat)
                 yield
             return
         pieces = [_text_pieces(_column(batch, split_field(name))) for name in self._field.texts]
@@ -156,11 +157,11 @@ class ColumnReader:
                 self._add_pairs(*found)
             yield
 
-    def _add_chats(self, values: list[Any], chat: ChatTemplate) -> None:
+    def _add_chats(self, values: list[Any], tools: list[Any], chat: ChatTemplate) -> None:
         documents: list[bytes] = []
         kept: list[int] = []
-        for row, value in enumerate(values):
-            document = self._chat_of(value, chat)
+        for row, (value, offered) in enumerate(zip(values, tools, strict=True)):
+            document = self._chat_of(value, offered, chat)
             if isinstance(document, str):
                 self._builder.drops.append(Drop(self._label, self.rows + row, -1, document))
                 continue
@@ -169,11 +170,12 @@ class ColumnReader:
         self.text_bytes += self._field.text_bytes(documents)
         self._keep(documents, np.array(kept, np.int64), len(values))
 
-    def _chat_of(self, value: object, chat: ChatTemplate) -> bytes | str:
+    def _chat_of(self, value: object, tools: object, chat: ChatTemplate) -> bytes | str:
+        name = self._field.name
         if value is None:
-            return f"{self._field.name} is null"
+            return f"{name} is null"
         try:
-            text = messages_text(value, self._field.name, sparse=True)
+            text = conversation_text(value, name, tools=tools, tools_name=self._field.tools or "", sparse=True)
             return chat.document(text.encode()) if text or self._keep_empty else "empty"
         except ChatFault as fault:
             return str(fault)

@@ -107,9 +107,11 @@ class Field:
     readers deliver what `pair` makes of them."""
     chat: ChatTemplate | None = None
     """Given where it holds the messages of a conversation: then the readers deliver what that makes of them."""
+    tools: str | None = None
+    """Another field, which holds the tools that a conversation is offered; None if none is read."""
 
     def __post_init__(self) -> None:
-        for name in (self.name, self.id_name, self.response):
+        for name in (self.name, self.id_name, self.response, self.tools):
             if name is not None:
                 split_field(name)
 
@@ -123,12 +125,13 @@ class Field:
         prompt_field: str | None,
         response_field: str | None,
         chat_field: str | None,
+        tools_field: str | None,
         ids: Ids | None = None,
         chat: ChatTemplate | None = None,
     ) -> "Field":
         """What is read where a build has these options; of ids and messages as much as is known by then."""
         if chat_field is not None:
-            return cls(chat_field, id_name=id_field, chat=chat or ChatTemplate())
+            return cls(chat_field, id_name=id_field, chat=chat or ChatTemplate(), tools=tools_field)
         if prompt_field is not None:
             return cls(prompt_field, id_name=id_field, response=response_field)
         if ids_field is not None:
@@ -148,7 +151,7 @@ class Field:
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of all fields that are read."""
-        return self.texts if self.id_name is None else (*self.texts, self.id_name)
+        return (*self.texts, *(name for name in (self.tools, self.id_name) if name is not None))
 
     def samples(self, document: bytes) -> tuple[bytes, ...]:
         """The texts that a document was made of; none of a conversation, which is encoded otherwise."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from headrace.errors import SourceError
-from headrace.sources.chat import ChatFault, ChatTemplate, messages_text
+from headrace.sources.chat import ChatFault, ChatTemplate, conversation_text
 from headrace.sources.decoder import BATCH_BYTES
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.field import Field, Ids, as_field, split_field
@@ -192,8 +192,11 @@ class _Reader:
         value = _at(item, self.field.name)
         if isinstance(value, _Lacking):
             return value.reason, False
+        offered = _at(item, self.field.tools) if self.field.tools else None
+        tools = None if isinstance(offered, _Lacking) else offered
         try:
-            messages, replaced = self._encoded(messages_text(value, self.field.name), self.field.name)
+            text = conversation_text(value, self.field.name, tools=tools, tools_name=self.field.tools or "")
+            messages, replaced = self._encoded(text, self.field.name)
             if not messages and not self._keep_empty:
                 return "empty", False
             return (chat.document(messages), replaced) if isinstance(messages, bytes) else (messages, False)

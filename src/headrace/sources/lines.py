@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
-from headrace.sources.chat import ChatFault, messages_text
+from headrace.sources.chat import ChatFault, conversation_text
 from headrace.sources.documents import BadInput
 from headrace.sources.field import Field, Ids, as_field, split_field
 from headrace.sources.pairs import pair
@@ -167,7 +167,7 @@ class LineParser:
         if self.field.ids is not None:
             return _ids_of(value, name, self.field.ids)
         if self.field.chat is not None:
-            return _messages_of(value, name)
+            return _conversation_of(value, _tools_of(row, self.field.tools), self.field)
         return value if isinstance(value, str) else LineFault(f"{name} is not a string")
 
     def _pair_of(self, row: object) -> tuple[str, str] | LineFault:
@@ -180,11 +180,19 @@ class LineParser:
         return texts[0], texts[1]
 
 
-def _messages_of(value: object, name: str) -> str | LineFault:
+def _conversation_of(messages: object, tools: object, field: Field) -> str | LineFault:
     try:
-        return messages_text(value, name)
+        return conversation_text(messages, field.name, tools=tools, tools_name=field.tools or "")
     except ChatFault as fault:
         return LineFault(str(fault))
+
+
+def _tools_of(row: object, name: str | None) -> object:
+    """What a conversation is offered; None where its line has no such field."""
+    value: Any = row
+    for key in split_field(name) if name else ():
+        value = cast("Mapping[str, Any]", value).get(key) if isinstance(value, dict) else None
+    return value if name else None
 
 
 _Found = str | bytes | tuple[str, str]

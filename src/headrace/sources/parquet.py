@@ -214,7 +214,8 @@ def _rows_at_a_time(group: Any, field: Field) -> int:  # noqa: ANN401  # as abov
         ids = column.num_values * field.ids.dtype.itemsize if column else 0
         return max(min(_STEP_BYTES * max(group.num_rows, 1) // max(ids, 1), PIECE_ROWS), _LEAST_ROWS)
     if field.chat is not None:
-        below = [column for column in columns if column.path_in_schema.startswith(f"{field.name}.")]
+        tops = tuple(f"{name}." for name in (field.name, field.tools) if name)
+        below = [column for column in columns if f"{column.path_in_schema}.".startswith(tops)]
         size = sum(column.total_uncompressed_size for column in below)
         return max(min(_STEP_BYTES * max(group.num_rows, 1) // max(size, 1), PIECE_ROWS), _LEAST_ROWS)
     found = [column for column in columns if column.path_in_schema in field.texts]

@@ -29,15 +29,18 @@ def column_fault(schema: Any, field: Field) -> str | None:  # noqa: ANN401  # as
         holds = _holds_messages if field.chat else _holds_ids if field.ids else _is_string
         if not pa.types.is_null(value) and not holds(value):
             return _wrong_kind(name, kind, field.wanted, flag)
-    if field.id_name is None:
-        return None
-    kind = _kind_of(schema, field.id_name, "--id-field")
-    if isinstance(kind, str):
-        return kind
-    value = _stored(kind.value_type) if pa.types.is_dictionary(kind) else kind
-    if pa.types.is_null(value) or pa.types.is_integer(value) or _is_string(value):
-        return None
-    return _wrong_kind(field.id_name, kind, "strings or integers", "--id-field")
+    beside = (
+        (field.tools, "--tools-field", _holds_tools, "lists of tools, or their JSON text"),
+        (field.id_name, "--id-field", _holds_names, "strings or integers"),
+    )
+    for name, flag, holds, wanted in beside:
+        kind = None if name is None else _kind_of(schema, name, flag)
+        if isinstance(kind, str):
+            return kind
+        value = _stored(kind.value_type) if kind is not None and pa.types.is_dictionary(kind) else kind
+        if value is not None and not pa.types.is_null(value) and not holds(value):
+            return _wrong_kind(name or "", kind, wanted, flag)
+    return None
 
 
 def _wrong_kind(name: str, kind: object, wanted: str, flag: str) -> str:
@@ -83,6 +86,19 @@ def _holds_messages(kind: Any) -> bool:  # noqa: ANN401  # as above
     import pyarrow as pa  # noqa: PLC0415  # as above
 
     return _is_list(kind) and pa.types.is_struct(_stored(kind.value_type))
+
+
+def _holds_tools(kind: Any) -> bool:  # noqa: ANN401  # as above
+    import pyarrow as pa  # noqa: PLC0415  # as above
+
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return _holds_messages(kind) or any(test(kind) for test in texts)
+
+
+def _holds_names(kind: Any) -> bool:  # noqa: ANN401  # as above
+    import pyarrow as pa  # noqa: PLC0415  # as above
+
+    return pa.types.is_integer(kind) or _is_string(kind)
 
 
 def _is_list(kind: Any) -> bool:  # noqa: ANN401  # as above

@@ -1,9 +1,11 @@
 """headrace.torch: what becomes of a batch's arrays, pinned buffers, and vocabularies."""
 
+import h5py
 import numpy as np
 import pytest
 import torch
 
+import headrace
 from headrace.errors import PlanError, TokenIdError
 from headrace.testing.corpora import random_documents, small_corpus
 from headrace.torch import PinnedBatches, as_tensors, check_vocabulary
@@ -85,8 +87,6 @@ def test_pinned_batches_end_with_a_finite_plan(make_loader):
 
 def test_ids_of_the_upper_half(tmp_path):
     """Ids from 2**15 on, which travel as negative int16, arrive as they are; so do those of uint32 corpora."""
-    import headrace
-
     for vocabulary in (65_536, 200_000):
         corpus = headrace.open(
             small_corpus(
@@ -98,6 +98,21 @@ def test_ids_of_the_upper_half(tmp_path):
         wanted = headrace.Loader(corpus, plan).batch(0).input_ids
         assert wanted.max() >= vocabulary // 2
         np.testing.assert_array_equal(next(iter(PinnedBatches(narrow, "cpu")))["input_ids"].numpy(), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["u1", ">u2", ">u4", ">i4", "<i4", ">i8"])
+def test_ids_of_every_form(tmp_path, dtype):
+    """Files of others hold tokens of one byte, or the wrong way round: narrow, they arrive as what they are."""
+    tokens = np.random.default_rng(0).integers(0, 250 if dtype == "u1" else 50_000, 300).astype(dtype)
+    with h5py.File(tmp_path / "tokens.h5", "w") as file:
+        file["tokens"] = tokens
+    corpus = headrace.open(tmp_path / "tokens.h5")
+    plan = headrace.Plan(order="random", token_count=len(corpus), window=8, batch_size=16)
+    batches = PinnedBatches(headrace.Loader(corpus, plan, dtype=corpus.dtype), "cpu")
+    for step, batch in zip(range(3), batches, strict=False):
+        starts = plan.starts(step)[:, np.newaxis]
+        np.testing.assert_array_equal(batch["input_ids"].numpy(), tokens[starts + np.arange(8)])
+        np.testing.assert_array_equal(batch["targets"].numpy(), tokens[starts + np.arange(1, 9)])
 
 
 def test_a_model_s_vocabulary_is_compared(make_loader):

@@ -68,6 +68,8 @@ class PinnedBatches:
         rows = plan.batch_size_at(step) // self.loader.world_size // self.of
         out = slot.array(rows, plan.read_length, self.loader.dtype)
         batch = self.loader.batch(step, micro=micro, of=self.of, out=out)
+        if not out.dtype.isnative:
+            out.byteswap(inplace=True)  # torch has no other order
         event = None
         with torch.cuda.stream(self._stream):
             tokens = _widened(slot.tensor.to(self.device, non_blocking=True), copied=self._stream is not None)
@@ -113,8 +115,8 @@ class _Slot:
         size = rows * length * dtype.itemsize
         if self._bytes.numel() < size:
             self._bytes = torch.empty(size, dtype=torch.uint8, pin_memory=self._pinned)
-        # int16 and int32 in place of the unsigned types, for which torch has not all operations on all devices.
-        signed = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+        # In place of the unsigned types, for which torch has not all operations on all devices.
+        signed = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
         self.tensor = self._bytes[:size].view(signed).view(rows, length)
         return self.tensor.numpy().view(dtype)
 

@@ -106,13 +106,16 @@ def test_a_version_without_bytes(sources, tmp_path, mode):
     assert json.loads((output / "shards.json").read_bytes())["lance"]["tokens"] == 2
 
 
-def test_a_damaged_version_is_mended(sources, tmp_path):
-    """Where the version itself has no bytes, verify says it, and the same command commits what is there once more."""
+@pytest.mark.parametrize("damage", ["no bytes", "a panic"])
+def test_a_damaged_version_is_mended(sources, tmp_path, damage):
+    """Of a version without bytes, or on which Lance panics, verify tells; the same command commits what is there anew."""
     output = tmp_path / "out"
     build(sources, output)
     names = data_files(output)
     (manifest,) = (output / "tokens.lance" / "_versions").glob("*.manifest")
-    manifest.write_bytes(b"")
+    data = bytearray(manifest.read_bytes())
+    data[int.from_bytes(data[-16:-8], "little") + 3] ^= 0x37  # of a length
+    manifest.write_bytes(data if damage == "a panic" else b"")
     (fault,) = [report.problems for report in verify_path(output) if not report.ok]
     assert "version 1 cannot be opened" in str(fault[0])
     build(sources, output)

@@ -51,6 +51,12 @@ def files(path):
     return [Path(entry.path) for entry in headrace.open(path).entries]
 
 
+def manifest_of(path, version):
+    """The manifest of a version."""
+    (found,) = (one for one in (path / "_versions").iterdir() if one.name.startswith(str(2**64 - 1 - version)))
+    return found
+
+
 def test_another_data_set_in_its_place(tmp_path):
     """One that is written again under the same path is read as it is now; what was opened before never gives its rows."""
     path = tmp_path / "a.lance"
@@ -134,8 +140,7 @@ def test_life_of_a_data_set(tmp_path_factory, steps):
 def test_a_newest_manifest_of_no_bytes(path):
     """After a power loss the newest manifest may be empty: that is said, and the version before it opens."""
     write_recipe(path, [model(10)], storage_version="2.2", mode="append")
-    (manifest,) = (one for one in (path / "_versions").iterdir() if one.name.startswith(str(2**64 - 1 - 2)))
-    manifest.write_bytes(b"")
+    manifest_of(path, 2).write_bytes(b"")
     with pytest.raises(UnreadableShardError, match="open the version before it"):
         headrace.open(path)
     assert len(headrace.open(f"{path}@v1")) == 3000
@@ -267,6 +272,37 @@ def test_lists_that_are_not_as_they_were(storage_version, tmp_path):
         corpus.get_slice(10, 60)
     with pytest.raises(CorruptShardError, match=fault):
         corpus.windows(np.array([[15, 75]]), 40).gather_into(0, np.empty((2, 40), np.int64))
+
+
+@pytest.mark.parametrize("wanted", ["", "@v1", "@nothing"])
+def test_a_manifest_at_which_lance_panics(path, wanted):
+    """A manifest of which a length is wrong, on which Lance's Rust panics, is an error like others."""
+    manifest = manifest_of(path, 1)
+    data = bytearray(manifest.read_bytes())
+    data[int.from_bytes(data[-16:-8], "little") + 3] ^= 0x37
+    manifest.write_bytes(data)
+    with pytest.raises(UnreadableShardError, match=rf"{path}: Lance cannot open it"):
+        headrace.open(f"{path}{wanted}")
+
+
+def test_a_data_file_of_no_name(path):
+    """A manifest that names a file as none can be is an error that tells the name."""
+    manifest = manifest_of(path, 1)
+    name = files(path)[1].name.encode()
+    manifest.write_bytes(manifest.read_bytes().replace(name, b"\0" + name[1:]))
+    with pytest.raises(CorruptShardError, match=rf"{path}.*\\x00{name[1:].decode()}.*cannot be looked at"):
+        headrace.open(path)
+
+
+def test_a_folder_in_the_place_of_a_data_file(tmp_path):
+    """What cannot be read for a fingerprint is named."""
+    path = tmp_path / "a.lance"
+    write_recipe(path, [model(2000)], storage_version="0.1", max_rows_per_file=1000)
+    file = files(path)[0]
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(UnreadableShardError, match=f"{file}: cannot be read"):
+        headrace.open(path)
 
 
 @pytest.mark.parametrize("what", ["all", "footer"])

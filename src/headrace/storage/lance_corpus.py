@@ -8,6 +8,7 @@ from typing import cast
 
 import numpy as np
 
+from headrace.errors import UnreadableShardError
 from headrace.manifest import Fingerprint
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.id_range import IdRange
@@ -103,7 +104,10 @@ def lance_fingerprint(table: PageTable) -> Fingerprint:
     for number in range(_PAGES if table.fragments else 0):
         place, rest = divmod(number * (len(table.fragments) - 1), _PAGES - 1)
         fragment = table.fragments[place]
-        with Path(fragment.file).open("rb") as file:
-            file.seek(max(fragment.file_size - _PAGE, 0) * (rest or number) // (_PAGES - 1))
-            digest.update(file.read(_PAGE))
+        try:
+            with Path(fragment.file).open("rb") as file:
+                file.seek(max(fragment.file_size - _PAGE, 0) * (rest or number) // (_PAGES - 1))
+                digest.update(file.read(_PAGE))
+        except OSError as error:
+            raise UnreadableShardError(f"{fragment.file}: cannot be read: {error.strerror}") from error
     return Fingerprint(digest.hexdigest(), "stat")

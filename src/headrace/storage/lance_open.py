@@ -12,7 +12,7 @@ from headrace.errors import CorruptShardError, HeadraceError, MissingExtraError,
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-__all__ = ["is_lance", "lance_reason", "naming", "open_dataset", "split_version"]
+__all__ = ["is_lance", "lance_panics", "lance_reason", "naming", "open_dataset", "split_version"]
 
 _MANIFESTS = "_versions"
 """The folder in a data set that holds a manifest for each version."""
@@ -59,7 +59,8 @@ def open_dataset(path: Path, version: str | int | None = None) -> "LanceDataset"
         raise MissingShardError(f"{path}: no such Lance data set: it has no folder {_MANIFESTS}")
     number = _NUMBER.fullmatch(version) if isinstance(version, str) else None
     try:
-        return lance.dataset(str(path), version=int(number[1]) if number else version)
+        with lance_panics():
+            return lance.dataset(str(path), version=int(number[1]) if number else version)
     except (OSError, ValueError, RuntimeError) as error:
         _require_version(path, version)
         raise UnreadableShardError(
@@ -75,8 +76,9 @@ def _require_version(path: Path, version: str | int | None) -> None:
     if version is None:
         return
     try:
-        newest = lance.dataset(str(path))
-        names = [f"v{one['version']}" for one in newest.versions()] + sorted(newest.tags.list())
+        with lance_panics():
+            newest = lance.dataset(str(path))
+            names = [f"v{one['version']}" for one in newest.versions()] + sorted(newest.tags.list())
     except (OSError, ValueError, RuntimeError):
         return
     wanted = f"v{version}" if isinstance(version, int) else version
@@ -93,17 +95,29 @@ def naming(path: str | os.PathLike[str], what: str = "") -> Generator[None]:
         MissingShardError, CorruptShardError: in place of it.
     """
     try:
-        yield
+        with lance_panics():
+            yield
     except HeadraceError:
         raise
     except (OSError, ValueError, RuntimeError) as error:
         if not Path(path).exists():
             raise MissingShardError(f"{path}: no such file") from error
         raise CorruptShardError(f"{path}: {what}Lance cannot read it: {lance_reason(error)}") from error
+
+
+@contextmanager
+def lance_panics() -> Generator[None]:
+    """Let a panic in Lance's Rust, which is no Exception, be one, as its other errors are.
+
+    Raises:
+        RuntimeError: in place of it.
+    """
+    try:
+        yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of Lance's Rust: no Exception, and in no module to import
+        if type(error).__name__ != "PanicException":  # it is in no module to import
             raise
-        raise CorruptShardError(f"{path}: {what}Lance cannot read it: {lance_reason(error)}") from error
+        raise RuntimeError(str(error)) from error
 
 
 def lance_reason(error: BaseException) -> str:

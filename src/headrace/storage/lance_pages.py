@@ -132,6 +132,11 @@ def page_table(path: Path, version: str | int | None = None) -> PageTable:
         MissingExtraError, UnreadableShardError: as of `open_dataset`.
     """
     dataset = open_dataset(path, version)
+    with naming(path):
+        return _table_of(dataset, path)
+
+
+def _table_of(dataset: "LanceDataset", path: Path) -> PageTable:
     column = token_column(dataset, path)
     stored = _stored(dataset, column, path)
     ends = _ends(dataset, column, path, stored) if column.lists else None
@@ -259,6 +264,11 @@ def _data_file(
         status = os.stat(place)  # noqa: PTH116  # of very many files
     except FileNotFoundError as error:
         raise MissingShardError(f"{place}: no such file, though version {_version(fragment)} has it") from error
+    except (OSError, ValueError) as error:  # what is no name at all is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise CorruptShardError(
+            f"{path}: version {_version(fragment)} has a data file {place!r}, which cannot be looked at: {reason}"
+        ) from error
     size = status.st_size
     # Of files of format 0.1 older ones of its libraries note less than they wrote.
     if file.file_major_version != _LEGACY and file.file_size_bytes not in {None, 0, size}:

@@ -19,7 +19,7 @@ from headrace.manifest import LanceVersions, Manifest, ShardEntry
 from headrace.storage.atomic import fsync_file, fsync_folder
 from headrace.storage.lance_file import read_lance_file
 from headrace.storage.lance_names import COLUMN, DATA_SETS, DOCS, MASKS, TOKENS, docs_path, mask_path
-from headrace.storage.lance_open import lance_reason
+from headrace.storage.lance_open import lance_panics, lance_reason
 from headrace.storage.lance_shard import Head
 from headrace.storage.lance_values import DATA_STORAGE_VERSION, values_schema
 from headrace.storage.lance_writer import docs_schema, import_lance
@@ -117,8 +117,9 @@ def check_data_sets(corpus: Path, manifest: Manifest) -> list[Problem]:
         count = "document_count" if name == DOCS else "token_count"
         wanted = [(Path(entry.path).name, getattr(entry, count)) for entry in shards]
         try:
-            fragments = lance.dataset(str(corpus / name), version=version).get_fragments()
-            there = [(_file_of(fragment), fragment.count_rows()) for fragment in fragments]
+            with lance_panics():
+                fragments = lance.dataset(str(corpus / name), version=version).get_fragments()
+                there = [(_file_of(fragment), fragment.count_rows()) for fragment in fragments]
         except (ValueError, OSError, RuntimeError) as error:
             found.append(Problem(f"{corpus / name}", f"version {version} cannot be opened: {lance_reason(error)}"))
             continue
@@ -242,7 +243,8 @@ def _job_of(folder: Path, version: int) -> str | None:
     """The job that has committed a version, empty if no build has; None if the version cannot be opened."""
     lance = import_lance("a Lance corpus")
     try:
-        transaction = lance.dataset(str(folder), version=version).read_transaction(version)
+        with lance_panics():
+            transaction = lance.dataset(str(folder), version=version).read_transaction(version)
     except (ValueError, OSError, RuntimeError):
         return None
     properties = transaction.transaction_properties if transaction is not None else None
@@ -319,6 +321,7 @@ def _tag(folder: Path, name: str, version: int) -> None:
 def _reporting(folder: Path) -> Generator[None]:
     """Let what Lance refuses name the data set."""
     try:
-        yield
+        with lance_panics():
+            yield
     except (ValueError, OSError, RuntimeError) as error:
         raise BuildError(f"{folder}: Lance cannot write it: {lance_reason(error)}; nothing was published") from error

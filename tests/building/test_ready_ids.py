@@ -8,7 +8,7 @@ import pytest
 
 import headrace
 from headrace.errors import BoundaryError, BuildError, OutputExistsError, SourceError, TokenizerError
-from headrace.inspection import corpus_tokenizer, excerpt
+from headrace.excerpts import corpus_tokenizer, excerpt
 from headrace.tokenizers.load import load_from_corpus
 
 TEXTS = [f"document {number} " + "wörd " * (number % 7) for number in range(400)]

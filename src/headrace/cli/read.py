@@ -12,7 +12,8 @@ from headrace.cli.terminal import JsonLines, print_rows, printable, settings, si
 from headrace.events import ignore
 
 if TYPE_CHECKING:
-    from headrace.inspection import CorpusSummary, Excerpt, Part
+    from headrace.excerpts import Excerpt, Part
+    from headrace.inspection import CorpusSummary
     from headrace.verdicts import CorpusReport
 
 __all__ = ["info", "show", "verify"]
@@ -169,7 +170,7 @@ def show(
 ) -> None:
     """Show a place of a corpus: decoded, with source file and line; boundaries are marked, and what counts in the loss."""
     from headrace.corpus import open_corpus  # noqa: PLC0415  # heavy; not for --help
-    from headrace.inspection import corpus_tokenizer, excerpt  # noqa: PLC0415
+    from headrace.excerpts import corpus_tokenizer, excerpt  # noqa: PLC0415
 
     if (document is not None) + (at is not None) + (window is not None) != 1:
         raise typer.BadParameter("give one of --document N, --at TOKEN and --window START")

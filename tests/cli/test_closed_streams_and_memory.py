@@ -1,4 +1,4 @@
-"""What a shell may do to the command: close its output, or leave it little memory."""
+"""What a shell may do to the command: close its output, interrupt it at once, or leave it little memory."""
 
 import json
 import shlex
@@ -21,6 +21,24 @@ def test_a_closed_stdout_is_no_failure(tmp_path):
         assert (done.returncode, done.stdout) == (0, "")
         assert "Traceback" not in done.stderr
         assert shell(f"{HEADRACE} info out{number} {closing}", tmp_path).returncode == 0
+
+
+INTERRUPTED = """
+import os, signal, typer.main
+from headrace.cli.main import run
+made = typer.main.get_command
+def make(app):  # as the command begins, its options not read yet
+    os.kill(os.getpid(), signal.SIGINT)
+    return made(app)
+typer.main.get_command = make
+run()
+"""
+
+
+def test_an_interrupt_before_the_command_is_read():
+    """^C at once ends as it does later: exit code 130 and one line."""
+    done = subprocess.run([sys.executable, "-P", "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "headrace: interrupted\n")
 
 
 def test_a_file_without_documents_is_mentioned(tmp_path):

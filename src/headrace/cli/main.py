@@ -68,8 +68,8 @@ def run() -> None:
     signal.signal(signal.SIGINT, interrupt)
     try:
         app(prog_name="headrace")  # also where Python was told to run the package
-    except (SystemExit, Exception) as error:
-        # A library that was interrupted may have turned that into an error of its own.
+    except (SystemExit, KeyboardInterrupt, Exception) as error:
+        # A library that was interrupted may have turned that into an error of its own, or have left it as it is.
         if interrupt.received:
             sys.stderr.write("headrace: interrupted\n")
             sys.exit(130)

@@ -1,6 +1,7 @@
 """Processes that share a run: the same global batches, and the losses of one process."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -32,6 +33,22 @@ names = [Path(task.path, "comm").read_text() for task in os.scandir("/proc/self/
 sys.exit(f"{error}; of gloo: {sum('gloo' in name for name in names)}")
 """
 """Says what was refused, and how many threads of the process group were left, on stderr."""
+SIGNALLED = """
+import os
+import sys
+from pathlib import Path
+
+from headrace.training.log import StepRecord
+from headrace.training.loop import train
+from headrace.training.options import read_options
+
+def look(event):
+    if isinstance(event, StepRecord) and event.step == 7:
+        os.kill(os.getpid(), int(sys.argv[3]))
+
+train(read_options(Path(sys.argv[1])), sys.argv[2], on_event=look)
+"""
+"""Rank 0 sends itself a signal behind its eighth step."""
 ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 
 
@@ -150,6 +167,23 @@ def test_what_one_process_refuses_ends_all(options, tmp_path, run_group):
     assert [code for code, _ in ended] == [1, 1]
     assert "holds a run: give --resume" in ended[0][1]
     assert "rank 1 ends, for rank 0 was stopped by a TrainingError" in ended[1][1]
+
+
+def test_one_process_dies(options, tmp_path, run_group):
+    """Where one is killed at its work, the others end, and say in words that it was another one."""
+    run_file = asked(options, tmp_path / "options")[1]
+    ended = run_group(4, run_file, tmp_path / "run", int(signal.SIGKILL), program=("-c", SIGNALLED))
+    assert [code for code, _ in ended] == [-signal.SIGKILL, 1, 1, 1]
+    for rank, (_, text) in enumerate(ended[1:], 1):
+        assert f"TrainingError: rank {rank} ends, for another process of the run has ended or does not answer" in text
+
+
+def test_one_process_is_told_to_stop(options, tmp_path, run_group):
+    """The step is ended and kept, and the signal does in every process what it would have done: none ends as if it was done."""
+    run_file = asked(options, tmp_path / "options")[1]
+    ended = run_group(2, run_file, tmp_path / "run", int(signal.SIGTERM), program=("-c", SIGNALLED))
+    assert [code for code, _ in ended] == [-signal.SIGTERM] * 2, ended
+    assert (tmp_path / "run/checkpoints/step-00000008").is_dir()
 
 
 def test_no_thread_of_the_group_is_left(options, tmp_path, run_group):

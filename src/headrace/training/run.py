@@ -111,7 +111,7 @@ class Run:
             stopping = False
             while loader.step < made.steps and not stopping:
                 self._take(batches)
-                stopping = self._ranks.any(stop.received is not None)
+                stopping = self._told_to(stop)
                 self._after(loader.step, last=stopping or loader.step == made.steps)
         return RunReport(
             output=str(self._output),
@@ -125,6 +125,12 @@ class Run:
             checkpoint=self._saved,
             rank=self._ranks.rank,
         )
+
+    def _told_to(self, stop: Stop) -> bool:
+        """Return whether the run is to stop: what one process was told, all were."""
+        if told := self._ranks.most(stop.received or 0):
+            stop.received = told
+        return bool(told)
 
     def _start(self, step: int) -> None:
         made, plan = self._made, self._made.loader.plan

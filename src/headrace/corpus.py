@@ -20,6 +20,7 @@ from headrace.manifest import (
 )
 from headrace.reading import Corpus
 from headrace.storage.hdf5_corpus import checked_layout, open_line, open_mask_line
+from headrace.storage.id_range import id_limit
 from headrace.storage.index_sidecar import open_manifest
 from headrace.storage.lance_open import split_version
 from headrace.storage.loose import entry_of, line_of, made_up_manifest, mask_opener, stat_fingerprint
@@ -74,7 +75,8 @@ def open_corpus(
         path: what to open; a Lance data set as `data.lance`, `data.lance@v3` or `data.lance@tag`, whoever wrote it: a column
             of tokens, of lists of them (documents), or of blocks, `input_ids` or the only one.
         dtype: what the caller expects; one that contradicts the files is an error. The files say it by themselves.
-        vocab_size: likewise; version 1 and foreign files do not say it, so there it is taken.
+        vocab_size: likewise; version 1 and foreign files do not say it, so there it is taken, and reading other ids is a
+            `TokenIdError`, as are negative ones and those of more than 32 bits in any case.
         version: fingerprint of the corpus as it is wanted, or at least 8 of its first digits: what it was before it was
             appended to is kept. By default the newest.
         live: follow a build that is at work, or was killed, and whatever is appended later: what is returned is a
@@ -152,7 +154,7 @@ def open_index(path: Path, options: dict[str, Any], version: str | None = None) 
     known = manifest.version != 1
     manifest = _with_vocabulary(path, manifest, np.dtype(manifest.dtype), options["vocab_size"], known=known)
     how: Any = {"io": options["io"], "verify": options["verify"] != "off"}
-    line, entries = open_line(path, manifest, **how)
+    line, entries = open_line(path, manifest, vocab_size=None if known else options["vocab_size"], **how)
     return Corpus(
         line,
         manifest,
@@ -195,7 +197,7 @@ def _open_file(path: Path, options: dict[str, Any], version: str | None) -> Corp
     manifest = made_up_manifest([layout], (entry,))
     manifest = _with_vocabulary(path, manifest, layout.dtype, options["vocab_size"], known=known)
     how: Any = {"io": options["io"], "verify": options["verify"] != "off"}
-    line = line_of([layout], [entry], **how)
+    line = line_of([layout], [entry], vocab_size=None if known else options["vocab_size"], **how)
     hashed = is_sha256(layout.sha256) and (not has_documents or is_sha256(layout.documents_sha256))
     fingerprint = manifest.fingerprint if hashed else stat_fingerprint(path)
     if version is not None and not fingerprint.hex.startswith(version):
@@ -220,7 +222,7 @@ def _with_vocabulary(
         return manifest
     if known and vocab_size != manifest.vocab_size:
         raise FormatError(f"{path}: was written for a vocabulary of {manifest.vocab_size} ids, not {vocab_size}")
-    if not 1 <= vocab_size <= int(np.iinfo(dtype).max) + 1:
+    if not 1 <= vocab_size <= id_limit(dtype):
         raise FormatError(f"{path}: holds {dtype}, which a vocabulary of {vocab_size} ids does not fit")
     return replace(manifest, vocab_size=vocab_size)
 
@@ -252,7 +254,7 @@ class MmapTokenStore(Corpus):
         placed = [replace(entry, global_start=start) for entry, start in zip(entries, starts, strict=False)]
         manifest = made_up_manifest(layouts, tuple(placed))
         how: Any = {"io": io, "verify": verify != "off"}
-        line = line_of(layouts, entries, **how)
+        line = line_of(layouts, placed, **how)
         options = {"io": io, "verify": "off" if verify == "off" else "quick"}
         super().__init__(
             line,

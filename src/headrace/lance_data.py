@@ -11,6 +11,7 @@ from headrace.documents import Documents
 from headrace.errors import FormatError, MissingShardError
 from headrace.manifest import Manifest, ShardEntry
 from headrace.reading import Corpus
+from headrace.storage.id_range import id_limit, ids_below
 from headrace.storage.lance_apart import call
 from headrace.storage.lance_corpus import lance_fingerprint, lance_line
 from headrace.storage.lance_pages import PageTable, page_table
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from headrace.verdicts import ShardReport
 
 __all__ = ["LanceCorpus", "open_lance"]
-
-_MOST_IDS = 1 << 32
 
 
 class LanceCorpus(Corpus):
@@ -97,14 +96,10 @@ def open_lance(path: Path, asked: str | None, options: Mapping[str, Any], versio
     """
     table = call(page_table, path, asked)
     vocab_size = options["vocab_size"]
-    limit = min(_MOST_IDS, int(np.iinfo(table.dtype).max) + 1)
+    limit = id_limit(table.dtype)
     if vocab_size is not None and not 1 <= vocab_size <= limit:
         raise FormatError(f"{path}: holds {table.dtype}, which a vocabulary of {vocab_size} ids does not fit")
-    # Of unsigned ids that no vocabulary limits, none is wrong.
-    any_will_do = (
-        vocab_size is None and table.dtype.kind == "u" and table.dtype.itemsize <= np.dtype(np.uint32).itemsize
-    )
-    line = lance_line(table, io=options["io"], below=None if any_will_do else vocab_size or limit)
+    line = lance_line(table, io=options["io"], below=ids_below(table.dtype, vocab_size))
     corpus = LanceCorpus(table, line, _manifest(table, vocab_size or limit), dict(options))
     if version is not None and not corpus.fingerprint.hex.startswith(version):
         raise MissingShardError(

@@ -13,7 +13,7 @@ import pytest
 
 import headrace
 from headrace.corpus import MmapTokenStore
-from headrace.errors import CorruptShardError, FormatError, ManifestError, MissingShardError
+from headrace.errors import CorruptShardError, FormatError, ManifestError, MissingShardError, TokenIdError
 from headrace.shard_paths import load_index
 from headrace.storage.hdf5_corpus import SIDECAR
 from headrace.testing.corpora import line_of, random_documents, small_corpus
@@ -225,6 +225,61 @@ def test_a_large_file_without_chunks_is_not_read_to_open_it(tmp_path):
     corpus = headrace.open(tmp_path / "tokens.h5")
     assert len(corpus) == 1 << 40
     assert corpus[-5:].tolist() == [0] * 5
+
+
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+@pytest.mark.parametrize(
+    ("dtype", "wrong", "vocab_size"),
+    [
+        ("<i4", -1, None),
+        (">i4", -1, None),
+        ("<i2", -7, None),
+        ("<i8", 1 << 40, None),
+        ("<u8", (1 << 64) - 5, None),
+        ("<u2", 300, 300),
+        (">u2", 300, 300),
+        ("<i8", 300, 300),
+    ],
+)
+def test_ids_that_are_none(tmp_path, dtype, wrong, vocab_size, io):
+    """Negative ids, those of more than 32 bits, and those beyond a vocabulary that was told are named, never served."""
+    tokens = np.arange(200).astype(dtype)
+    tokens[150] = wrong
+    with h5py.File(tmp_path / "tokens.h5", "w") as file:
+        file["tokens"] = tokens
+    corpus = headrace.open(tmp_path / "tokens.h5", vocab_size=vocab_size, io=io)
+    np.testing.assert_array_equal(corpus[:150], tokens[:150])
+    fault = r"tokens\.h5: token 150: wanted token ids from 0 to \d+, found"
+    with pytest.raises(TokenIdError, match=fault):
+        corpus.get_slice(100, 200)
+    for buffer in (np.empty((2, 60), np.int64), np.empty((2, 60), corpus.dtype)):
+        block = corpus.windows(np.array([[0, 50], [30, 120]]), 60)
+        block.gather_into(0, buffer)
+        np.testing.assert_array_equal(buffer[1], tokens[50:110])
+        with pytest.raises(TokenIdError, match=fault):
+            block.gather_into(1, buffer)
+
+
+def test_ids_beyond_a_vocabulary_that_was_told(tmp_path):
+    """Of a version 1 corpus, which does not say its vocabulary, other ids than it was told to have are named."""
+    shutil.copytree(DATA / "formats" / "lesson_hdf5", tmp_path / "lesson_hdf5")
+    whole = headrace.open(tmp_path / "lesson_hdf5", vocab_size=257)[:]
+    corpus = headrace.open(tmp_path / "lesson_hdf5", vocab_size=int(whole.max()))
+    with pytest.raises(TokenIdError, match=rf"shard-\d+\.h5: token \d+: wanted token ids from 0 to {whole.max() - 1}"):
+        corpus.get_slice(0, len(corpus))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "vocab_size"),
+    [("u1", 256), ("i2", 1 << 15), ("u2", 1 << 16), ("i4", 1 << 31), ("u4", 1 << 32), ("i8", 1 << 32)],
+)
+def test_the_vocabulary_of_a_file_that_says_none(tmp_path, dtype, vocab_size):
+    """It is all ids that the dtype holds, of at most 32 bits."""
+    with h5py.File(tmp_path / "tokens.h5", "w") as file:
+        file["tokens"] = np.arange(10).astype(dtype)
+    assert headrace.open(tmp_path / "tokens.h5").vocab_size == vocab_size
+    with pytest.raises(FormatError, match="does not fit"):
+        headrace.open(tmp_path / "tokens.h5", vocab_size=vocab_size + 1)
 
 
 @pytest.mark.parametrize("dtype", ["uint16", np.uint16, "<u2"])

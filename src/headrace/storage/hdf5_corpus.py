@@ -17,6 +17,7 @@ from headrace.shards import column
 from headrace.storage.atomic import write_bytes
 from headrace.storage.derived import map_file
 from headrace.storage.extents import ExtentTable, ShardExtents
+from headrace.storage.id_range import IdRange, ids_below
 from headrace.storage.lance_names import is_lance
 from headrace.storage.layout import LOSS_MASK
 from headrace.storage.shard_files import HeldFile, Io, RangeReader, ShardFiles
@@ -121,15 +122,24 @@ def load_extents(folder: Path, manifest: Manifest) -> list[ShardExtents] | None:
     return [replace(part, loss_mask=mask) for part, mask in zip(table.parts(), masks.parts(), strict=True)]
 
 
-def open_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> tuple[TokenLine, Sequence[ShardEntry]]:
+def open_line(
+    index: Path, manifest: Manifest, *, io: Io, verify: bool, vocab_size: int | None = None
+) -> tuple[TokenLine, Sequence[ShardEntry]]:
     """The token line of a corpus, and its entries with absolute paths. Lists no folder.
+
+    Args:
+        index: path of `shards.json`.
+        manifest: what it says.
+        io: see `ShardFiles`; likewise ...
+        verify: ... this.
+        vocab_size: how many ids there are, if that was told and the corpus does not say it: others are refused.
 
     Raises:
         MissingShardError, CorruptShardError, FormatError: naming every shard that is not as the manifest says.
     """
     located, table = _located_table(index, manifest, mask=False)
     dtype = np.dtype(manifest.dtype).newbyteorder("<")
-    return make_line(table, located, dtype, io=io, verify=verify), located
+    return make_line(table, located, dtype, io=io, verify=verify, vocab_size=vocab_size), located
 
 
 def open_mask_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> TokenLine:
@@ -165,10 +175,24 @@ def _located_table(index: Path, manifest: Manifest, *, mask: bool) -> tuple[Sequ
 
 
 def make_line(
-    table: ExtentTable, entries: Sequence[ShardEntry], dtype: np.dtype[Any], *, io: Io, verify: bool
+    table: ExtentTable,
+    entries: Sequence[ShardEntry],
+    dtype: np.dtype[Any],
+    *,
+    io: Io,
+    verify: bool,
+    vocab_size: int | None = None,
 ) -> TokenLine:
-    """The token line of shards whose extents are known; `entries` with absolute paths. See `ShardFiles`."""
-    return TokenLine(make_files(table, entries, dtype, io=io, verify=verify))
+    """The token line of shards whose extents are known; `entries` with absolute paths. See `open_line`, `ShardFiles`."""
+    below = ids_below(dtype, vocab_size)
+    ids = None if below is None else IdRange(below, partial(_place, entries))
+    return TokenLine(make_files(table, entries, dtype, io=io, verify=verify), ids=ids)
+
+
+def _place(entries: Sequence[ShardEntry], position: int) -> str:
+    starts = np.array(column(entries, "global_start"), np.int64)
+    shard = int(np.searchsorted(starts, position, side="right")) - 1
+    return f"{column(entries, 'path')[shard]}: token {position - int(starts[shard])}"
 
 
 def make_files(

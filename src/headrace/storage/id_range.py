@@ -8,7 +8,27 @@ from numpy.typing import NDArray
 
 from headrace.errors import TokenIdError
 
-__all__ = ["IdRange"]
+__all__ = ["IdRange", "id_limit", "ids_below"]
+
+_MOST_IDS = 1 << 32
+"""What a uint32 holds."""
+
+
+def id_limit(dtype: np.dtype[Any]) -> int:
+    """One more than the highest id that tokens of a dtype may be."""
+    return min(_MOST_IDS, int(np.iinfo(dtype).max) + 1)
+
+
+def ids_below(dtype: np.dtype[Any], vocab_size: int | None) -> int | None:
+    """Where the ids of a corpus that does not vouch for them end: they have to be looked at; None if any will do.
+
+    Args:
+        dtype: of the stored tokens.
+        vocab_size: how many ids there are, if that was told.
+    """
+    if vocab_size is None and dtype.kind == "u" and 1 << 8 * dtype.itemsize <= _MOST_IDS:
+        return None
+    return vocab_size or id_limit(dtype)
 
 
 class IdRange(NamedTuple):
@@ -29,7 +49,8 @@ class IdRange(NamedTuple):
         Raises:
             TokenIdError: naming the first one.
         """
-        unsigned = tokens.view(f"u{tokens.dtype.itemsize}")  # negative ids are large ones then
+        # Negative ids are large ones then. Some files have their bytes the other way round.
+        unsigned = tokens.view(tokens.dtype.str.replace("i", "u"))
         if not tokens.size or int(unsigned.max()) < self.below:
             return
         row, column = np.argwhere(unsigned >= self.below)[0].tolist()

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.manifest import MAX_UINT16_VOCAB, Fingerprint, Manifest, ShardEntry
+from headrace.manifest import Fingerprint, Manifest, ShardEntry
 from headrace.storage.extents import ExtentTable
 from headrace.storage.hdf5_corpus import extents_of, make_line, make_mask_line
+from headrace.storage.id_range import id_limit
 from headrace.storage.token_line import Io, TokenLine
 
 if TYPE_CHECKING:
@@ -38,10 +39,17 @@ def entry_of(path: Path, layout: "ShardLayout") -> ShardEntry:
     )
 
 
-def line_of(layouts: Sequence["ShardLayout"], entries: Sequence[ShardEntry], *, io: Io, verify: bool) -> TokenLine:
-    """The token line of inspected files of one dtype, in the order given."""
+def line_of(
+    layouts: Sequence["ShardLayout"],
+    entries: Sequence[ShardEntry],
+    *,
+    io: Io,
+    verify: bool,
+    vocab_size: int | None = None,
+) -> TokenLine:
+    """The token line of inspected files of one dtype, in the order given; `vocab_size` as for `open_line`."""
     table = ExtentTable.build([extents_of(layout) for layout in layouts])
-    return make_line(table, entries, layouts[0].dtype, io=io, verify=verify)
+    return make_line(table, entries, layouts[0].dtype, io=io, verify=verify, vocab_size=vocab_size)
 
 
 def mask_opener(
@@ -62,7 +70,7 @@ def made_up_manifest(layouts: Sequence["ShardLayout"], entries: tuple[ShardEntry
         chunk_size=head.chunk_size,
         shards=entries,
         dtype="uint16" if narrow else "uint32",
-        vocab_size=int(head.attributes.get("vocab_size", MAX_UINT16_VOCAB if narrow else 1 << 32)),
+        vocab_size=int(head.attributes.get("vocab_size", id_limit(head.dtype))),
         boundary_token_id=int(head.attributes.get("boundary_token_id", 0)),
         version=2 if all(entry.documents_sha256 for entry in entries) else 1,
     )

@@ -9,9 +9,29 @@ import torch
 from headrace.errors import TokenIdError, TrainingError
 from headrace.testing.corpora import random_documents, small_corpus
 from headrace.training.loss import logits_of
-from headrace.training.model import check_causal, configure, fields_of, make_model, save_weights, weights_of
+from headrace.training.model import (
+    check_apart,
+    check_causal,
+    configure,
+    fields_of,
+    make_model,
+    save_weights,
+    weights_of,
+)
 
 torch.set_num_threads(1)
+KINDS = [
+    {"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 2},
+    {
+        "model_type": "gemma2",
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "num_attention_heads": 4,
+        "intermediate_size": 32,
+    },
+    {"model_type": "gpt_neo", "num_layers": 2, "hidden_size": 32, "num_heads": 2, "attention_types": [[["global"], 2]]},
+]
+"""Configurations, of which the last two have the attention that transformers calls eager."""
 
 
 def test_the_seed_decides_the_weights(corpus, config_file):
@@ -68,6 +88,14 @@ def test_nonsense_in_a_configuration_is_told(corpus, config_file, tmp_path, wron
         make_model(config)
 
 
+def test_a_configuration_that_only_fails_at_work_is_told(corpus, tmp_path):
+    """A model may be made of more heads of keys than of queries; it cannot work, which is said before the run."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**KINDS[1], "vocab_size": 257, "num_key_value_heads": 8}))
+    with pytest.raises(TrainingError, match="the gemma2 that was made of its configuration cannot work: The size of"):
+        check_causal(make_model(configure(corpus, window=16, config=str(path))))
+
+
 def test_damaged_weights_are_told(corpus, config_file, tmp_path):
     """Weights that are cut, or not there, are refused in words."""
     save_weights(make_model(configure(corpus, window=16, config=str(config_file))), tmp_path)
@@ -119,9 +147,13 @@ def test_trained_weights_come_back(corpus, config_file, tmp_path):
     assert weights_of(tmp_path).dtype == torch.float32
 
 
-def test_documents_that_are_kept_apart_do_not_see_each_other(corpus, config_file, make_batches):
-    """A token's scores are those of its document alone, and change with no token of another one."""
-    model = make_model(configure(corpus, window=16, config=str(config_file), dropout=0.0))
+@pytest.mark.parametrize("fields", KINDS, ids=lambda fields: fields["model_type"])
+def test_documents_that_are_kept_apart_do_not_see_each_other(corpus, tmp_path, make_batches, fields):
+    """A token's scores are those of its document alone, and change with no token of another one; whatever the attention."""
+    (tmp_path / "config.json").write_text(json.dumps({**fields, "vocab_size": 257}))
+    model = make_model(configure(corpus, window=16, config=str(tmp_path / "config.json")))
+    check_apart(model)
+    model.eval()
     batch = next(iter(make_batches(document_ids=True, position_ids=True)))
     rows = [row for row, ids in enumerate(batch["document_ids"]) if len(ids.unique()) > 1]
     assert rows
@@ -135,3 +167,15 @@ def test_documents_that_are_kept_apart_do_not_see_each_other(corpus, config_file
             changed = dict(batch, input_ids=torch.where(mine, batch["input_ids"], 7))
             torch.testing.assert_close(logits_of(model, changed)[row, mine], scores[row, mine], rtol=1e-3, atol=1e-5)
     assert not torch.allclose(scores, together, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["mamba", "rwkv", "bloom"])
+def test_a_model_that_cannot_keep_documents_apart_is_refused(corpus, tmp_path, kind):
+    """What carries a state from token to token, or takes no such mask, says so before the run and not by its losses."""
+    sizes = {"vocab_size": 257, "hidden_size": 32, "n_head": 2, "state_size": 4}
+    layers = {"num_hidden_layers": 2, "n_layer": 2}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, **sizes, **layers}))
+    model = make_model(configure(corpus, window=16, config=str(tmp_path / "config.json")))
+    check_causal(model)
+    with pytest.raises(TrainingError, match=f"documents_apart: a {kind} does not keep the documents of a window apart"):
+        check_apart(model)

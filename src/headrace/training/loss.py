@@ -40,6 +40,10 @@ def logits_of(model: Any, part: dict[str, Tensor]) -> Tensor:  # noqa: ANN401  #
     """
     kept_apart: dict[str, Tensor] = {}
     if (documents := part.get("document_ids")) is not None:
-        same = documents[:, None, :, None] == documents[:, None, None, :]
-        kept_apart = {"attention_mask": same.tril(), "position_ids": part["position_ids"]}
+        seen = (documents[:, None, :, None] == documents[:, None, None, :]).tril()
+        config = getattr(getattr(model, "module", model), "config", None)
+        if getattr(config, "_attn_implementation", None) == "eager":
+            # Such an attention adds the mask to its scores: True would be 1, and a token would see all others.
+            seen = torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, torch.finfo(torch.float32).min)
+        kept_apart = {"attention_mask": seen, "position_ids": part["position_ids"]}
     return model(input_ids=part["input_ids"], use_cache=False, **kept_apart).logits

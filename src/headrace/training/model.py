@@ -16,8 +16,18 @@ from transformers.utils import logging
 from headrace.adapters.vocabulary import check_vocabulary
 from headrace.corpus import Corpus
 from headrace.errors import TrainingError
+from headrace.training.loss import logits_of
 
-__all__ = ["check_causal", "configure", "fields_of", "make_model", "save_weights", "seed_torch", "weights_of"]
+__all__ = [
+    "check_apart",
+    "check_causal",
+    "configure",
+    "fields_of",
+    "make_model",
+    "save_weights",
+    "seed_torch",
+    "weights_of",
+]
 
 NAMED: dict[str, dict[str, Any]] = {"gpt2": {}, "tiny": {"n_layer": 2, "n_head": 4, "n_embd": 128}}
 """GPT-2 (124 million parameters) and a small one, as far as they differ from `GPT2Config`."""
@@ -99,16 +109,52 @@ def check_causal(model: Any) -> None:  # noqa: ANN401  # as above
     """Refuse a model in which the scores behind a token change with those after it: it would learn to look.
 
     Raises:
-        TrainingError: so it is.
+        TrainingError: so it is, or the model gives no scores at all.
     """
     ids = torch.tensor([[0, 0], [0, 1]])
-    with torch.no_grad():
-        first = model.eval()(input_ids=ids, use_cache=False).logits[:, 0]
+    try:
+        with torch.no_grad():
+            first = logits_of(model.eval(), {"input_ids": ids})[:, 0]
+    except _NO_MODEL as error:
+        raise TrainingError(
+            f"the {model.config.model_type} that was made of its configuration cannot work: {_first_line(error)}"
+        ) from error
     model.train()
     if not torch.allclose(first[0], first[1], rtol=1e-3, atol=1e-5):
         raise TrainingError(
             f"the {model.config.model_type} sees the tokens that it is to predict; wanted a causal model (some become one by "
             '"is_decoder": true in their config.json)'
+        )
+
+
+def check_apart(model: Any) -> None:  # noqa: ANN401  # as above
+    """Refuse a model in which documents of a window cannot be kept apart, or not by a mask and positions alone.
+
+    Some add the mask to their scores, ignore it, or carry a state from token to token.
+
+    Raises:
+        TrainingError: so it is.
+    """
+    first, second = torch.tensor([[0, 1]]), torch.tensor([[1]])
+    window = {
+        "input_ids": torch.cat([first, second], 1),
+        "document_ids": torch.tensor([[0, 0, 1]]),
+        "position_ids": torch.tensor([[0, 1, 0]]),
+    }
+    model.eval()
+    why = "they see each other, or have other positions than alone"
+    try:
+        with torch.no_grad():
+            together = logits_of(model, window)
+            alone = torch.cat([logits_of(model, {"input_ids": ids}) for ids in (first, second)], 1)
+        apart = torch.allclose(together, alone, rtol=1e-3, atol=1e-5)
+    except _NO_MODEL as error:
+        apart, why = False, _first_line(error)
+    model.train()
+    if not apart:
+        raise TrainingError(
+            f"documents_apart: a {model.config.model_type} does not keep the documents of a window apart: {why}. Leave it out, "
+            "or take another model"
         )
 
 

@@ -13,7 +13,7 @@ from headrace.loading import Loader
 from headrace.reading import Corpus
 from headrace.sampling import Plan
 from headrace.training.checkpoint import Checkpoint
-from headrace.training.model import check_causal, configure, fields_of, make_model
+from headrace.training.model import check_apart, check_causal, configure, fields_of, make_model
 from headrace.training.options import RunOptions
 from headrace.training.ranks import Ranks
 from headrace.training.resume import go_on
@@ -73,6 +73,8 @@ def prepare(
     if checkpoint is None:
         model = make_model(config, seed=options.seed, pretrained=options.pretrained, local=local)
         check_causal(model)
+        if options.documents_apart:
+            check_apart(model)
     else:
         model = checkpoint.model()
     model.to(ranks.device)

@@ -76,6 +76,8 @@ def excerpt(corpus: Corpus, start: int, stop: int, tokenizer: BatchTokenizer | N
     Raises:
         OutOfRangeError: (a ValueError and IndexError) a place outside the corpus.
     """
+    if start >= corpus.token_count:
+        raise OutOfRangeError(f"position {start} is outside the corpus of {corpus.token_count} tokens")
     if not 0 <= start < stop <= corpus.token_count:
         raise OutOfRangeError(f"wanted 0 <= start < stop <= {corpus.token_count} tokens, found [{start}, {stop})")
     return Excerpt(start=start, stop=stop, pieces=tuple(_pieces(corpus, start, stop, tokenizer)))

@@ -69,6 +69,7 @@ def test_places_outside(headrace, known, option):
         assert (ran.code, ran.out) == (1, "")
         assert ran.err.startswith("headrace: ")
         assert str(count) in ran.err
+        assert str(place) in ran.err
     for place in ("-1", "x", "1.5", ""):
         ran = headrace("show", known.path, option, place)
         assert (ran.code, ran.out) == (2, "")
@@ -76,7 +77,14 @@ def test_places_outside(headrace, known, option):
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("--document", 0, "--at", 0), ("--at", 0, "--window", 0), ("--window", 0, "--length", 0)]
+    "arguments",
+    [
+        (),
+        ("--document", 0, "--at", 0),
+        ("--at", 0, "--window", 0),
+        ("--window", 0, "--length", 0),
+        ("--at", 0, "--length", 5),
+    ],
 )
 def test_one_place(headrace, known, arguments):
     """Exactly one place is asked for, and a window has a length."""
@@ -97,6 +105,19 @@ def test_without_the_copy_of_the_tokenizer(headrace, known, tmp_path):
     assert "name the tokenizer instead" in ran.err
     ran = headrace("show", tmp_path / "c", "--document", 20, "--tokenizer", "bytes")
     assert "\nalone<|boundary|>\n" in ran.out
+    assert ran.err == ""
+
+
+def test_another_tokenizer_is_told(headrace, known, tmp_path, write_lines):
+    """Text that another tokenizer than the corpus' own decodes comes with a warning that names both."""
+    source = write_lines(tmp_path / "a.jsonl", ["some text to learn from"])
+    assert headrace("tokenizer", "train", source, "-o", tmp_path / "own", "--vocab-size", 260).code == 0
+    ran = headrace("show", known.path, "--document", 20, "--tokenizer", tmp_path / "own")
+    assert ran.code == 0
+    assert ran.err.startswith(
+        "warning: the corpus was built with the tokenizer bytes (349760d9aca30f04), and is decoded "
+    )
+    assert "another, own (" in ran.err
 
 
 def test_one_shard_alone(headrace, known):
@@ -108,6 +129,7 @@ def test_one_shard_alone(headrace, known):
         "-- document 0 [0, 6) from b.jsonl:1 (byte 0)",
         "98 109 112 111 102<|boundary|>",
     ]
+    assert "token ids are shown; --tokenizer decodes them" in ran.err
 
 
 def test_a_corpus_of_the_pipeline(headrace, tmp_path):

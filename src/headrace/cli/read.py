@@ -14,10 +14,13 @@ from headrace.events import ignore
 if TYPE_CHECKING:
     from headrace.excerpts import Excerpt, Part
     from headrace.inspection import CorpusSummary
+    from headrace.manifest import TokenizerRef
     from headrace.verdicts import CorpusReport
 
 __all__ = ["info", "show", "verify"]
 
+_WINDOW = 256
+"""Tokens of a window, unless a length is given."""
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 """Control characters, and how they are shown."""
 
@@ -162,7 +165,9 @@ def show(
     window: Annotated[
         int | None, typer.Option(metavar="START", min=0, help="The tokens from a position on, from 0.")
     ] = None,
-    length: Annotated[int, typer.Option(min=1, help="Tokens of a --window.")] = 256,
+    length: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Number of tokens of a --window; 256 by default.")
+    ] = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="Decode with this one; by default the copy in the corpus.")
     ] = None,
@@ -174,6 +179,8 @@ def show(
 
     if (document is not None) + (at is not None) + (window is not None) != 1:
         raise typer.BadParameter("give one of --document N, --at TOKEN and --window START")
+    if length is not None and window is None:
+        raise typer.BadParameter("goes with --window START", param_hint="--length")
     with open_corpus(path) as corpus:
         if document is not None:
             start, stop = corpus.documents.bounds(document)
@@ -182,12 +189,29 @@ def show(
             start, stop = found.start, found.stop
         else:
             start = window or 0
-            stop = min(start + length, corpus.token_count)
-        part = excerpt(corpus, start, stop, corpus_tokenizer(corpus, tokenizer))
+            stop = min(start + (length or _WINDOW), corpus.token_count)
+        decoder = corpus_tokenizer(corpus, tokenizer)
+        part = excerpt(corpus, start, stop, decoder)
+        built_by = corpus.manifest.tokenizer
+    _warn_of_tokenizer(built_by, None if decoder is None else decoder.ref)
     if json_object:
         sys.stdout.write(json.dumps(_excerpt_json(part)) + "\n")
     else:
         _print_excerpt(part, at)
+
+
+def _warn_of_tokenizer(built_by: "TokenizerRef | None", decoder: "TokenizerRef | None") -> None:
+    """Say on stderr where nothing decodes, or another tokenizer than the one that encoded."""
+    from headrace.tokenizers.ready import NO_TOKENIZER  # noqa: PLC0415  # heavy; not for --help
+
+    if decoder is None:
+        sys.stderr.write("notice: the tokenizer is not stored here, so token ids are shown; --tokenizer decodes them\n")
+    elif built_by is not None and built_by.kind != NO_TOKENIZER and built_by.sha256 != decoder.sha256:
+        text = (
+            f"warning: the corpus was built with the tokenizer {built_by.name} ({built_by.sha256[:16]}), and is decoded "
+            f"here with another, {decoder.name} ({decoder.sha256[:16]})\n"
+        )
+        sys.stderr.write(printable(text, sys.stderr))
 
 
 def _excerpt_json(part: "Excerpt") -> dict[str, object]:

@@ -84,6 +84,13 @@ def test_wrong_usage(headrace, known, tmp_path, wrong):
     assert not (tmp_path / "o").exists()
 
 
+def test_a_fraction_without_a_name(headrace, known, tmp_path):
+    """The message shows what a part is given as."""
+    ran = headrace("split", known.path, "-o", tmp_path / "o", "--fraction", "0.1")
+    assert ran.code == 2
+    assert "wanted NAME=FRACTION, such as val=0.001, found '0.1'" in ran.err
+
+
 def test_a_failure(headrace, known, tmp_path, data):
     """Exit code 1, one line and the places; no traceback."""
     ran = headrace("split", data / "formats" / "lesson_hdf5", "-o", tmp_path / "o", "--fraction", "val=0.1")

@@ -53,6 +53,11 @@ def split(
     from headrace.splitting.split import split as split_corpus  # noqa: PLC0415
 
     settings.max_reported = max_reported
+    for text in fractions:
+        if "=" not in text:
+            raise typer.BadParameter(
+                f"wanted NAME=FRACTION, such as val=0.001, found {text!r}", param_hint="--fraction"
+            )
     pairs = [(name, value) for name, _, value in (text.partition("=") for text in fractions)]
     try:
         SplitRequest.of(pairs, rest=rest, seed=seed)

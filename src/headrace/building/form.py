@@ -19,6 +19,8 @@ __all__ = ["DocumentForm", "TokenizerSpec"]
 
 TokenizerSpec = str | os.PathLike[str] | BatchTokenizer | TextEncoder | None
 """What `headrace.build` takes for a tokenizer."""
+TEXT_FIELD = "text"
+"""The field that is read where none is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,12 @@ class DocumentForm:
         if self.chat_field is not None and (pair or self.ids_field is not None):
             raise BuildError(
                 "conversations (--chat-field) are documents by themselves: no --prompt-field, no --ids-field",
+                usage=True,
+            )
+        if self.text_field != TEXT_FIELD and (pair or self.ids_field is not None or self.chat_field is not None):
+            raise BuildError(
+                f"documents are read from one place: give no --text-field ({self.text_field!r}) beside --ids-field, "
+                "--prompt-field or --chat-field",
                 usage=True,
             )
         if self.chat_date is not None and not _is_date(self.chat_date):

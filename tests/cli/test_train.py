@@ -80,6 +80,12 @@ def test_wrong_usage(headrace, asked, tmp_path):
     assert ran.code == 2
     assert "  batch: wanted at least 1, found 0\n  keep: wanted at least 1, found 0\n" in ran.err
     assert headrace("train", *asked, "-o", tmp_path / "run", "--skip-damaged").code == 2
+    ran = headrace("train", *asked, "-o", tmp_path / "run", "--warmup", "1.5", "--floor", 1)
+    assert ran.code == 2
+    assert (
+        "  warmup: wanted a whole number of steps, or a fraction of them, found 1.5\n  floor: wanted at most lr"
+        in ran.err
+    )
     ran = headrace("train", *asked, "-o", tmp_path / "run", "--device", "meta")
     assert ran.code == 1
     assert "device: wanted auto, cpu or a GPU" in ran.err

@@ -97,7 +97,7 @@ def test_wrong_usage(headrace, tmp_path):
     ran = headrace("plot", run)
     assert (ran.code, ran.err) == (1, f"headrace: {run}: there is nothing to draw yet: no step was taken\n")
     ran = headrace("plot", tmp_path)
-    assert (ran.code, ran.err) == (1, f"headrace: {tmp_path}: no folder of a run: there is no log.jsonl in it\n")
+    assert (ran.code, ran.err) == (1, f"headrace: {tmp_path}: not the folder of a run: there is no log.jsonl in it\n")
 
 
 def test_without_matplotlib(tmp_path, monkeypatch):

@@ -108,10 +108,10 @@ def test_what_excludes_each_other_is_refused(fields, place):
 
 
 def test_no_toml(tmp_path):
-    """A file that is no TOML, or names no corpus, is named."""
+    """A file that is not TOML, or names no corpus, is named."""
     path = tmp_path / "run.toml"
     path.write_text("corpus = ")
-    with pytest.raises(TrainingError, match=r"run.toml: no TOML"):
+    with pytest.raises(TrainingError, match=r"run.toml: not TOML"):
         read_options(path)
     path.write_text("window = 3")
     with pytest.raises(TrainingError, match="names no corpus"):

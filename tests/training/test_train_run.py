@@ -166,7 +166,7 @@ def test_orders_and_epochs(make_options, tmp_path, rows, fields, steps):
 def test_a_folder_that_holds_something_is_left_alone(make_options, tmp_path):
     """Neither another run nor other files are written over; nothing is resumed where nothing is."""
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(TrainingError, match="is no empty folder: choose another folder"):
+    with pytest.raises(TrainingError, match="is not an empty folder: choose another folder"):
         train(make_options(), tmp_path)
     with pytest.raises(TrainingError, match=r"no run to resume: there is no run.toml"):
         train(make_options(), tmp_path, resume=True)

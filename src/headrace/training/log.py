@@ -115,8 +115,8 @@ def read_log(folder: Path) -> Iterator[dict[str, Any]]:
     path = folder / JSONL_NAME
     try:
         file = path.open("rb")
-    except FileNotFoundError as error:
-        raise TrainingError(f"{folder}: no folder of a run: there is no {JSONL_NAME} in it") from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise TrainingError(f"{folder}: not the folder of a run: there is no {JSONL_NAME} in it") from error
     with file:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):

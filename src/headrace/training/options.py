@@ -124,13 +124,13 @@ def read_options(path: Path, given: Mapping[str, Any] | None = None) -> RunOptio
         given: fields that take the place of those in the file, as flags do.
 
     Raises:
-        TrainingError: it is no TOML, or not of a run; every field that is wrong is named.
+        TrainingError: it is not TOML, or not of a run; every field that is wrong is named.
         FileNotFoundError: it is not there.
     """
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise TrainingError(f"{path}: no TOML: {error}") from error
+        raise TrainingError(f"{path}: not TOML: {error}") from error
     values = {name.replace("-", "_"): value for name, value in found.items()}
     known = {field.name for field in fields(RunOptions)}
     problems = [Problem(name.replace("_", "-"), _unknown(name, known)) for name in sorted(values.keys() - known)]
@@ -221,6 +221,12 @@ def _out_of_range(options: RunOptions) -> list[Problem]:
         problems.append(
             Problem("stride", f"wanted at most the window, which is {options.window}, found {options.stride}")
         )
+    if isinstance(options.warmup, float) and options.warmup > 1:
+        problems.append(
+            Problem("warmup", f"wanted a whole number of steps, or a fraction of them, found {options.warmup}")
+        )
+    if options.floor is not None and options.floor > options.lr:
+        problems.append(Problem("floor", f"wanted at most lr, which is {options.lr}, found {options.floor}"))
     if options.dropout is not None and options.dropout >= 1:
         problems.append(Problem("dropout", f"wanted a share below 1, found {options.dropout}"))
     return problems

@@ -50,7 +50,9 @@ def check_folder(output: Path, *, resume: bool) -> None:
         raise TrainingError(f"{output}: no run to resume: there is no {RUN_NAME}; leave --resume out to begin one")
     if there and not resume:
         what = (
-            "holds a run: give --resume to go on with it, or" if (output / RUN_NAME).exists() else "is no empty folder:"
+            "holds a run: give --resume to go on with it, or"
+            if (output / RUN_NAME).exists()
+            else "is not an empty folder:"
         )
         raise TrainingError(f"{output}: {what} choose another folder")
 

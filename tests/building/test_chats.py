@@ -353,6 +353,30 @@ def test_what_cannot_have_a_template(folder, tmp_path, monkeypatch):
         headrace.build(rows, tmp_path / "c", **FIELD, tokenizer=folder)
 
 
+def test_a_character_that_would_be_dropped(tmp_path):
+    """A model of some letters, without unknown token: a message with another one ends the build by its line."""
+    letters = {letter: number for number, letter in enumerate("userait: bcdx\n")}
+    tokenizer = Tokenizer(models.BPE(letters, []))
+    tokenizer.add_special_tokens([AddedToken("<|end|>", special=True)])
+    path = tmp_path / "letters"
+    path.mkdir()
+    tokenizer.save(str(path / "tokenizer.json"))
+    text = "{% for m in messages %}{{ m.role }}: {{ m.content }}<|end|>{% endfor %}"
+    (path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "chat_template": text}))
+    for content, lost in (("abba", None), ("ab<|end|>ba", "U+003C"), ("ab\u00e9", "U+00E9")):
+        rows = [{"messages": conversation([("user", "abc")])}, {"messages": conversation([("user", content)])}]
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        build = {**FIELD, "tokenizer": path, "overwrite": True}
+        if lost is None:
+            headrace.build([tmp_path / "a.jsonl"], tmp_path / "c", **build)
+            assert load_tokenizer(path).decode(headrace.open(tmp_path / "c")[:]) == "user: abc<|end|>user: abba<|end|>"
+            continue
+        with pytest.raises(
+            TokenizerError, match=rf"a\.jsonl:2: letters: has no entry for the character {lost.replace('+', '[+]')}"
+        ):
+            headrace.build([tmp_path / "a.jsonl"], tmp_path / "c", **build)
+
+
 def test_workers_decide_nothing(folder, tmp_path):
     """Two processes give the bytes of one, spelled special tokens and all; so does a cut at a number of tokens."""
     for number in range(3):

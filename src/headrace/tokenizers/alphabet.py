@@ -8,7 +8,15 @@ import re
 from collections.abc import Iterator
 from typing import Any, Self
 
-__all__ = ["Alphabet"]
+__all__ = ["Alphabet", "lost_character"]
+
+
+def lost_character(lost: str) -> str:
+    """What is said of a character that would be dropped."""
+    return (
+        f"has no entry for the character U+{ord(lost):04X}, and neither an unknown token nor byte fallback: it would be "
+        "dropped; add one of these to the model, or train it with the whole alphabet"
+    )
 
 
 class Alphabet:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import TokenizerError
 from headrace.sources.chat import Chat, ChatTemplate, chat_of
+from headrace.tokenizers.alphabet import Alphabet, lost_character
 from headrace.tokenizers.base import BatchTokenizer, DocumentMasks, joined_ids
 from headrace.tokenizers.chat_template import TEMPLATE_NAME
 from headrace.tokenizers.reference import CANNOT_ENCODE, UnencodedTextError, rust_errors
@@ -43,7 +44,7 @@ class Conversations(StandIn):
         self._bos = bos
 
     def __getstate__(self) -> dict[str, Any]:
-        loaded = {"_by_id", "_special", "_plain", "_within"}
+        loaded = {"_by_id", "_special", "_plain", "_within", "_alphabets"}
         return {name: value for name, value in vars(self).items() if name not in loaded}
 
     def files(self) -> dict[str, bytes]:
@@ -60,7 +61,7 @@ class Conversations(StandIn):
             documents: what `ChatTemplate.document` has made.
 
         Raises:
-            UnencodedTextError: the library has no ids for one of them.
+            UnencodedTextError: the library has no ids for one of them, or would drop a character.
         """
         rows: list[list[int]] = []
         masks: list[NDArray[np.bool_]] = []
@@ -101,7 +102,7 @@ class Conversations(StandIn):
         text = chat.text
         found = self._by(self._special, text)
         tokens = [(token, start, stop) for token, (start, stop) in zip(found.ids, found.offsets, strict=True)]
-        if not chat.spelled:
+        if not chat.spelled and self._alphabets is None:
             yield from tokens
             return
         between: list[_Token] = []
@@ -118,10 +119,11 @@ class Conversations(StandIn):
     def _piece(self, chat: Chat, start: int, stop: int, tokens: list[_Token]) -> Iterator[_Token]:
         """Tokens of characters between two special tokens: as they are, but where a message spells a special token."""
         piece = chat.text[start:stop]
+        written = [chat.spelled.get(character, character) for character in piece]
+        self._require_whole("".join(written), first=start == 0)
         if not any(character in piece for character in chat.spelled):
             yield from tokens
             return
-        written = [chat.spelled.get(character, character) for character in piece]
         lengths = np.array([len(text) for text in written], np.int64)
         place = np.append(np.repeat(np.arange(start, stop), lengths), stop)
         encoder = self._within if start else self._plain
@@ -129,6 +131,11 @@ class Conversations(StandIn):
         for token, (begin, end) in zip(found.ids, found.offsets, strict=True):
             first = int(place[begin])
             yield token, first, max(int(place[end - 1]) + 1, first) if end > begin else first
+
+    def _require_whole(self, text: str, *, first: bool) -> None:
+        lost = self._alphabets[first].first_lost(text) if self._alphabets else None
+        if lost:
+            raise TokenizerError(f"{self.ref.name}: {lost_character(lost)}")
 
     def _by(self, encoder: Any, text: str) -> Any:  # noqa: ANN401  # of and by the tokenizers library
         with rust_errors(f"{self.ref.name}: {CANNOT_ENCODE}"):
@@ -156,6 +163,12 @@ class Conversations(StandIn):
         encoder = self._loaded(first=False)
         encoder.encode_special_tokens = True
         return encoder
+
+    @cached_property
+    def _alphabets(self) -> tuple[Alphabet, Alphabet] | None:
+        """Of texts, and of what comes later in them (at 1 and at 0); None where nothing is dropped."""
+        within, whole = Alphabet.of(self._within), Alphabet.of(self._plain)
+        return within and whole and (within, whole)
 
     def _loaded(self, *, first: bool) -> Any:  # noqa: ANN401  # likewise
         from tokenizers import Tokenizer  # noqa: PLC0415  # only where conversations are encoded

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.children import child_command, child_environment, collect_rarely
 from headrace.errors import Problem, TokenizerError
-from headrace.tokenizers.alphabet import Alphabet
+from headrace.tokenizers.alphabet import Alphabet, lost_character
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -131,11 +131,7 @@ class Reference:
         for index, text in enumerate(texts):
             lost = self._alphabet.first_lost(text)
             if lost:
-                raise UnencodedTextError(
-                    index,
-                    f"{self._label}: has no entry for the character U+{ord(lost):04X}, and neither an unknown token nor byte "
-                    "fallback: it would be dropped; add one of these to the model, or train it with the whole alphabet",
-                )
+                raise UnencodedTextError(index, f"{self._label}: {lost_character(lost)}")
 
     def _encoded_alone(self, index: int, text: str) -> "Encoding":
         try:

@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -54,3 +55,18 @@ def test_every_public_name_of_the_readme_exists():
     names = set(re.findall(r"headrace\.([A-Za-z_]+)", README))
     assert {"open", "build", "Plan"} <= names
     assert [name for name in names if not hasattr(headrace, name) and find_spec(f"headrace.{name}") is None] == []
+
+
+def test_the_readme_names_every_extra():
+    """Each optional dependency of the package stands in the README by its name."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert [name for name in extras if f"`{name}`" not in README and f"[{name}]" not in README] == []
+
+
+def test_the_links_of_the_guide_lead_somewhere():
+    """A link is the heading of a section, or a file beside the guide."""
+    headings = {line.lstrip("# ").lower().replace(" ", "-") for line in GUIDE.splitlines() if line.startswith("#")}
+    links = re.findall(r"\]\(([^)]+)\)", GUIDE)
+    assert len(links) >= 6
+    for link in links:
+        assert link.removeprefix("#") in headings if link.startswith("#") else (ROOT / "docs" / link).is_file()

@@ -28,34 +28,48 @@ def build(
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="'bytes' (the default); a tokenizer.json, tiktoken file or sentencepiece model, or its folder; or a hub name. hf:PATH: not by gigatoken."
+            metavar="TOKENIZER",
+            help="'bytes' (the default); a tokenizer.json, tiktoken file or sentencepiece model, or its folder; or a hub "
+            "name. hf:PATH never uses gigatoken.",
         ),
     ] = None,
     text_field: Annotated[
-        str, typer.Option(help="Field or column that holds the text; dotted for a nested one.")
+        str, typer.Option(metavar="FIELD", help="Field or column that holds the text; dotted for a nested one.")
     ] = "text",
     ids_field: Annotated[
-        str | None, typer.Option(help="Field or column that holds lists of token ids, instead of text.")
+        str | None,
+        typer.Option(metavar="FIELD", help="Field or column that holds lists of token ids, instead of text."),
     ] = None,
     vocab_size: Annotated[
-        int | None, typer.Option(min=1, help="Highest id + 1 of such ids, where there is no tokenizer.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Highest id + 1 for --ids-field, where there is no tokenizer."),
     ] = None,
     id_field: Annotated[
-        str | None, typer.Option(help="Field or column of a string or integer to keep with each document.")
+        str | None,
+        typer.Option(metavar="FIELD", help="Field or column of a string or integer to keep with each document."),
     ] = None,
     prompt_field: Annotated[
-        str | None, typer.Option(help="Field or column of a prompt, where documents have two texts; not in the loss.")
+        str | None,
+        typer.Option(metavar="FIELD", help="Field or column of a prompt, for documents of two texts; not in the loss."),
     ] = None,
     response_field: Annotated[
-        str | None, typer.Option(help="Field or column of the response to it, which alone counts in the loss.")
+        str | None,
+        typer.Option(
+            metavar="FIELD", help="Field or column of the response to the prompt, which alone counts in the loss."
+        ),
     ] = None,
     chat_field: Annotated[
         str | None,
-        typer.Option(help="Field or column of a list of messages (role, content), for the tokenizer's chat template."),
+        typer.Option(
+            metavar="FIELD",
+            help="Field or column of a list of messages (role, content), for the tokenizer's chat template.",
+        ),
     ] = None,
     tools_field: Annotated[
         str | None,
-        typer.Option(help="Field or column of the tools that a conversation is offered, for the same template."),
+        typer.Option(
+            metavar="FIELD", help="Field or column of the tools that a conversation is offered, for the same template."
+        ),
     ] = None,
     chat_template: Annotated[
         str | None,
@@ -74,36 +88,42 @@ def build(
     boundary: Annotated[
         str | None,
         typer.Option(
+            metavar="ID|TOKEN",
             help="Id or vocabulary entry that ends each document (id:N and token:T force one); "
-            "by default the tokenizer's own."
+            "by default the tokenizer's own.",
         ),
     ] = None,
     bos: Annotated[bool, typer.Option("--bos", help="Begin each document with the tokenizer's BOS token.")] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; by default what this machine's CPUs and memory allow.")
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Worker processes; by default what this machine's CPUs and memory allow."
+        ),
     ] = None,
     shard_tokens: Annotated[
-        int | None, typer.Option(min=1, help="End a shard with the first document that reaches this many tokens.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="End a shard with the first document that reaches this many tokens."),
     ] = None,
-    chunk_tokens: Annotated[int, typer.Option(min=1, help="Tokens a chunk of a shard.")] = 65536,
+    chunk_tokens: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens in a chunk of a shard.")] = 65536,
     compression: Annotated[
-        str, typer.Option(metavar="none|gzip[:LEVEL]|zstd[:LEVEL]", help="Of the tokens on disk.")
+        str, typer.Option(metavar="none|gzip[:LEVEL]|zstd[:LEVEL]", help="Compression of the tokens on disk.")
     ] = "none",
     store: Annotated[
-        Store, typer.Option(help="Of the shards: HDF5 files, or Lance data sets with the same content.")
+        Store, typer.Option(help="Format of the shards: HDF5 files, or Lance data sets with the same content.")
     ] = "hdf5",
     max_document_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Text tokens kept of a document; what is cut is counted.")
+        int | None, typer.Option(metavar="N", min=1, help="Text tokens kept of a document; what is cut is counted.")
     ] = None,
     max_documents: Annotated[
         int | None,
         typer.Option(
+            metavar="N",
             min=1,
             help="Keep this many documents, the first in the order of the sources, or at random with --sample-seed.",
         ),
     ] = None,
     sample_seed: Annotated[
-        int | None, typer.Option(min=0, help="Put the documents of all sources in a random order.")
+        int | None, typer.Option(metavar="SEED", min=0, help="Put the documents of all sources in a random order.")
     ] = None,
     format: Annotated[  # noqa: A002  # the option's name
         Format, typer.Option(help="How files are read; auto judges each.")
@@ -112,7 +132,8 @@ def build(
         list[str] | None, typer.Option(metavar="GLOB", help="Which files of folders are read; may be repeated.")
     ] = None,
     on_bad_input: Annotated[
-        OnBadInput, typer.Option(help="Stop and report, leave out and count, or put U+FFFD for invalid bytes.")
+        OnBadInput,
+        typer.Option(help="Stop and report, leave bad documents out and count them, or put U+FFFD for invalid bytes."),
     ] = "error",
     max_bad: Annotated[
         float,
@@ -125,7 +146,7 @@ def build(
     ] = 0.01,
     keep_empty: Annotated[bool, typer.Option("--keep-empty", help="Keep empty documents as a boundary alone.")] = False,
     dedup: Annotated[
-        Dedup, typer.Option(help="exact: of documents with one text keep the first; reads the sources twice.")
+        Dedup, typer.Option(help="exact: of documents with the same text keep the first; reads the sources twice.")
     ] = "none",
     allow_duplicates: Annotated[
         bool, typer.Option("--allow-duplicates", help="Accept a.jsonl beside a.jsonl.gz.")
@@ -137,16 +158,17 @@ def build(
         bool, typer.Option("--append", help="Add the inputs to the corpus that is there; its old index is kept.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what is there; a corpus goes once the new one is whole.")
+        bool,
+        typer.Option("--overwrite", help="Replace what is there; the old corpus is removed once the new one is whole."),
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Work in the order of the sources, for those who read along.")
+        bool, typer.Option("--live", help="Work in the order of the sources, for readers that follow the build.")
     ] = False,
     show_text: Annotated[
         bool, typer.Option("--show-text", help="Let reports of bad documents quote their text.")
     ] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="Write events to stdout as JSON lines.")] = False,
-    max_reported: Annotated[int, typer.Option(min=0, help="Places listed at most.")] = 20,
+    max_reported: Annotated[int, typer.Option(metavar="N", min=0, help="Most places that are listed.")] = 20,
 ) -> None:
     """Tokenize documents into a verified, sharded corpus.
 

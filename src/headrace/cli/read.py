@@ -37,16 +37,16 @@ def verify(
         bool, typer.Option("--quick", help="Sizes, attributes, and the first and last chunk of each shard only.")
     ] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Threads; by default the CPUs this process may use.")
+        int | None, typer.Option(metavar="N", min=1, help="Threads; by default the CPUs this process may use.")
     ] = None,
     expect: Annotated[
         str | None,
         typer.Option(
-            metavar="FINGERPRINT", help="The corpus that it must be: the fingerprint, or 8 digits of it or more."
+            metavar="FINGERPRINT", help="Fingerprint that the corpus must have, or its first digits, at least 8."
         ),
     ] = None,
     json_lines: Json = False,
-    max_reported: Annotated[int, typer.Option(min=0, help="Places listed at most.")] = 20,
+    max_reported: Annotated[int, typer.Option(metavar="N", min=0, help="Most places that are listed.")] = 20,
 ) -> None:
     """Compare every byte of a corpus with shards.json. Exit code 1 if anything is not ok."""
     from headrace.inspection import verify_all  # noqa: PLC0415  # heavy; not for --help
@@ -84,11 +84,11 @@ def _print_verdicts(report: "CorpusReport", *, quick: bool) -> None:
 def info(
     path: Corpus,
     window: Annotated[
-        int | None, typer.Option(min=1, metavar="T", help="Also say what windows of T input tokens make of it.")
+        int | None, typer.Option(min=1, metavar="T", help="Also say how windows of T input tokens divide it.")
     ] = None,
     json_object: Json = False,
 ) -> None:
-    """Sum a corpus up: totals, tokenizer, documents, and whether its shape suits the trainer."""
+    """Summarize a corpus: totals, tokenizer, documents, and whether its shape suits the trainer."""
     from headrace.corpus import open_corpus  # noqa: PLC0415  # heavy; not for --help
     from headrace.inspection import describe  # noqa: PLC0415
 
@@ -169,7 +169,8 @@ def show(
         int | None, typer.Option(metavar="N", min=1, help="Number of tokens of a --window; 256 by default.")
     ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="Decode with this one; by default the copy in the corpus.")
+        str | None,
+        typer.Option(metavar="TOKENIZER", help="Tokenizer to decode with; by default the copy in the corpus."),
     ] = None,
     json_object: Json = False,
 ) -> None:

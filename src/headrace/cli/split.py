@@ -26,21 +26,34 @@ def split(
         ),
     ],
     rest: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The part that has all others; by default train.")
+        str | None, typer.Option(metavar="NAME", help="Name of the part with all other documents; by default train.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Another one gives other parts.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="SEED", min=0, max=(1 << 63) - 1, help="With the content of a document, decides its part."
+        ),
+    ] = 0,
     by: Annotated[
-        By, typer.Option(help="What is hashed of a document: auto is its text where that is stored, else its tokens.")
+        By,
+        typer.Option(
+            help="What of a document is hashed; auto: its text where hashes of texts are stored, else its tokens."
+        ),
     ] = "auto",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; by default what this machine's CPUs and memory allow.")
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Worker processes; by default what this machine's CPUs and memory allow."
+        ),
     ] = None,
     compression: Annotated[
         str | None,
-        typer.Option(metavar="none|gzip[:LEVEL]|zstd[:LEVEL]", help="Of the parts; by default as in the corpus."),
+        typer.Option(
+            metavar="none|gzip[:LEVEL]|zstd[:LEVEL]", help="Compression of the parts; by default as in the corpus."
+        ),
     ] = None,
     json_lines: Annotated[bool, typer.Option("--json", help="Write events to stdout as JSON lines.")] = False,
-    max_reported: Annotated[int, typer.Option(min=0, help="Places listed at most.")] = 20,
+    max_reported: Annotated[int, typer.Option(metavar="N", min=0, help="Most places that are listed.")] = 20,
 ) -> None:
     """Split a corpus into parts that share no text, such as train and val: each a corpus in a folder of its own.
 

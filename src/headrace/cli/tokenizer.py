@@ -23,14 +23,16 @@ _STDIN = "-"
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train, look into, try out and compare tokenizers.")
 
 Sources = Annotated[list[str], typer.Argument(metavar="SRC", help="Files, folders and patterns, as for a build.")]
-TextField = Annotated[str, typer.Option(help="Field that holds the text of a line; dotted for a nested one.")]
+TextField = Annotated[
+    str, typer.Option(metavar="FIELD", help="Field that holds the text of a line; dotted for a nested one.")
+]
 HowRead = Annotated[Format, typer.Option(help="How files are read; auto judges each.")]
 Tok = Annotated[
     str,
     typer.Argument(metavar="TOK", help="What --tokenizer of a build takes, or a corpus: the copy in it."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
-MaxReported = Annotated[int, typer.Option(min=0, help="Places listed at most.")]
+MaxReported = Annotated[int, typer.Option(metavar="N", min=0, help="Most places that are listed.")]
 
 
 @app.command()
@@ -42,7 +44,9 @@ def train(
             "-o", "--output", metavar="FILE", help="A name that ends in .json, or a folder for a tokenizer.json."
         ),
     ],
-    vocab_size: Annotated[int, typer.Option(min=257, help="Ids wanted, special tokens included.")],
+    vocab_size: Annotated[
+        int, typer.Option(metavar="N", min=257, help="Size of the vocabulary, special tokens included.")
+    ],
     text_field: TextField = "text",
     format: HowRead = "auto",  # noqa: A002  # the option's name
     end_of_text: Annotated[
@@ -52,7 +56,8 @@ def train(
         list[str] | None, typer.Option(metavar="TOKEN", help="One more special token; may be repeated.")
     ] = None,
     max_bytes: Annotated[
-        int, typer.Option(min=1, help="Bytes of text trained on; of more, each source gives a share.")
+        int,
+        typer.Option(metavar="N", min=1, help="Most bytes of text to train on; of more, each source gives a share."),
     ] = 500_000_000,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
     json_object: Json = False,
@@ -204,7 +209,7 @@ def compare(
     text_field: TextField = "text",
     format: HowRead = "auto",  # noqa: A002  # the option's name
     max_bytes: Annotated[
-        int, typer.Option(min=1, help="Bytes of text compared; of more, each source gives a share.")
+        int, typer.Option(metavar="N", min=1, help="Most bytes of text to compare; of more, each source gives a share.")
     ] = 16_000_000,
     json_object: Json = False,
 ) -> None:

@@ -58,19 +58,29 @@ def train(
         bool | None, typer.Option("--allow-download", help="Let --pretrained fetch from the hub.")
     ] = None,
     dropout: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="By default 0 for gpt2 and tiny, else what the model says.")
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Dropout; by default 0 for gpt2 and tiny, else what the model's configuration says."
+        ),
     ] = None,
     window: Annotated[int | None, typer.Option(metavar="T", help="Input tokens of a row; 1024 by default.")] = None,
     batch: Annotated[
         int | None, typer.Option(metavar="ROWS", help="Rows of a step, over all processes and parts; 8 by default.")
     ] = None,
     accumulate: Annotated[
-        int | None, typer.Option(metavar="PARTS", help="Compute a process' rows of a step in so many parts.")
+        int | None,
+        typer.Option(
+            metavar="PARTS", help="Micro-batches in which each process computes its rows of a step; 1 by default."
+        ),
     ] = None,
-    epochs: Annotated[float | None, typer.Option(help="Passes over the corpus; 1 by default.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps, in place of --epochs.")] = None,
-    order: Annotated[Order | None, typer.Option(help="As of headrace.Plan; blocks by default.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of order, weights and dropout; 0 by default.")] = None,
+    epochs: Annotated[float | None, typer.Option(metavar="X", help="Passes over the corpus; 1 by default.")] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Optimizer steps, in place of --epochs.")] = None,
+    order: Annotated[
+        Order | None, typer.Option(help="Order of the windows, as for headrace.Plan; blocks by default.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="SEED", help="Seed of order, weights and dropout; 0 by default.")
+    ] = None,
     boundary_loss: Annotated[
         BoundaryLoss | None, typer.Option(help="Which predictions at borders of documents count; keep: all.")
     ] = None,
@@ -87,43 +97,55 @@ def train(
     schedule_steps: Annotated[
         int | None, typer.Option(metavar="N", help="Where the floor is reached; by default at the run's end.")
     ] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Of matrices; 0.1 by default.")] = None,
-    clip: Annotated[float | None, typer.Option(metavar="NORM", help="Of all gradients; 1.0 by default.")] = None,
-    precision: Annotated[Precision | None, typer.Option(help="Of the forward pass; fp32 by default.")] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(metavar="X", help="Weight decay of matrices; 0.1 by default.")
+    ] = None,
+    clip: Annotated[
+        float | None, typer.Option(metavar="NORM", help="Largest global L2 norm of the gradients; 1.0 by default.")
+    ] = None,
+    precision: Annotated[Precision | None, typer.Option(help="Precision of the forward pass; fp32 by default.")] = None,
     evaluate: Annotated[
         str | None, typer.Option(metavar="CORPUS", help="Perplexity on this corpus, after each epoch and at the end.")
     ] = None,
-    evaluate_every: Annotated[int | None, typer.Option(metavar="N", help="... and every N steps.")] = None,
+    evaluate_every: Annotated[int | None, typer.Option(metavar="N", help="Evaluate every N steps, too.")] = None,
     stride: Annotated[
-        int | None, typer.Option(metavar="TOKENS", help="... with windows that overlap, if below --window.")
+        int | None,
+        typer.Option(
+            metavar="TOKENS", help="Stride of the evaluation's windows; they overlap if it is below --window."
+        ),
     ] = None,
     checkpoint_every: Annotated[
-        int | None, typer.Option(metavar="N", help="Steps; 1000 by default. One is written at the end, too.")
+        int | None, typer.Option(metavar="N", help="Write a checkpoint every N steps, 1000 by default, and at the end.")
     ] = None,
-    keep: Annotated[int | None, typer.Option(metavar="N", help="Checkpoints that stay; 3 by default.")] = None,
+    keep: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of last checkpoints that are kept; 3 by default.")
+    ] = None,
     verify: Annotated[
-        VerifyMode | None, typer.Option(help="Of the corpus, before the first step; auto: full below 10 GB.")
+        VerifyMode | None,
+        typer.Option(help="Verify the corpus before the first step; auto: full below 10 GB, else quick."),
     ] = None,
     expect: Annotated[
         str | None,
         typer.Option(
-            metavar="FINGERPRINT", help="The corpus that it must be: the fingerprint, or 8 digits of it or more."
+            metavar="FINGERPRINT", help="Fingerprint that the corpus must have, or its first digits, at least 8."
         ),
     ] = None,
     compile: Annotated[  # noqa: A002  # the option's name
         bool | None, typer.Option("--compile", help="Compile the model (torch.compile).")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1.")] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="DEVICE", help="auto (the default: a GPU if there is one), cpu, cuda, cuda:1.")
+    ] = None,
     stop_on_skips: Annotated[
         bool | None,
         typer.Option("--stop-on-skips", help="Stop where over 5 % of 1,000 steps were skipped, for 100 steps on end."),
     ] = None,
     json_lines: Annotated[bool, typer.Option("--json", help="Write events to stdout as JSON lines.")] = False,
-    max_reported: Annotated[int, typer.Option(min=0, help="Places listed at most.")] = 20,
+    max_reported: Annotated[int, typer.Option(metavar="N", min=0, help="Most places that are listed.")] = 20,
 ) -> None:
     """Train a GPT-2, or another causal language model of transformers, on a corpus.
 
-    All that decides the run is in RUN/run.toml before the first step, which with --run does it again. After a kill or ^C,
+    All that decides the run is in RUN/run.toml before the first step; --run RUN/run.toml repeats it. After a kill or ^C,
     --resume goes on: on a CPU the losses are the same to the bit. Under torchrun, processes share each batch. Needs the
     extra train.
     """

@@ -183,6 +183,39 @@ def test_a_column_that_came_later(storage_version, tmp_path):
     check(path, np.ones(2000, np.int32))
 
 
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize("storage_version", FORMATS)
+def test_a_column_of_another_name(storage_version, lists, tmp_path):
+    """The files keep the names that columns had when they were written; another column may bear the tokens' own there."""
+    path = tmp_path / "a.lance"
+    model = values("vocabulary", 4000, "int64")
+    lengths = np.full(40, 100)
+    columns = {
+        "text": ["a"] * 40,
+        "inner": [{"a": [1, 2], "b": {"c": 3}}] * 40,
+        "pair": pa.array([[1.0, 2.0]] * 40, pa.list_(pa.float32(), 2)),
+        "input_ids": np.arange(40),
+        "tokens": [part.tolist() for part in np.split(model, 40)],
+    }
+    if not lists:
+        rows = {"input_ids": np.arange(4000), "tokens": model}
+        columns = {
+            **{name: list(column) * 100 for name, column in columns.items() if name in {"text", "inner"}},
+            **rows,
+        }
+    table = pa.table(columns if storage_version != "0.1" else {name: columns[name] for name in ("input_ids", "tokens")})
+    lance.write_dataset(table, path, data_storage_version=storage_version, max_rows_per_file=len(table) // 2)
+    lance.dataset(str(path)).alter_columns({"path": "input_ids", "name": "before"})
+    lance.dataset(str(path)).alter_columns({"path": "tokens", "name": "input_ids"})
+    check(path, model)
+    kinds = {type(piece) for piece in page_table(path).pieces}
+    mapped = {FlatPiece if storage_version == "2.0" else PackedPiece}
+    through_lance = storage_version == "0.1" or (lists and storage_version != "2.0")
+    assert kinds == ({LibraryPiece} if through_lance else mapped)
+    if lists:
+        np.testing.assert_array_equal(headrace.open(path).documents.ends, np.cumsum(lengths))
+
+
 @pytest.mark.parametrize("large", [False, pytest.param(True, marks=LONG)])
 @pytest.mark.parametrize(
     "storage_version", [pytest.param("0.1", marks=LONG), "2.0", pytest.param("2.1", marks=LONG), "2.2"]

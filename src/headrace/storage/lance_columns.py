@@ -12,7 +12,7 @@ from headrace.errors import FormatError
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-__all__ = ["COLUMN", "TokenColumn", "token_column"]
+__all__ = ["COLUMN", "TokenColumn", "column_name_at", "token_column"]
 
 COLUMN = "input_ids"
 """The column that is taken where a data set has several of integers."""
@@ -78,6 +78,30 @@ def token_column(dataset: "LanceDataset", path: Path) -> TokenColumn:
     dtype, width, varying = kind
     values = own.children()[0].id() if varying else own.id()
     return TokenColumn(fitting[0], own.id(), values, dtype, width, varying)
+
+
+def column_name_at(schema: Any, place: int, columns: int) -> str | None:  # noqa: ANN401  # a pyarrow.Schema
+    """The name, in a data file, of the field that has a column of it; None where the file's columns are not understood.
+
+    Args:
+        schema: of the file.
+        place: number of the column.
+        columns: how many the file has.
+    """
+    for own in (0, 1):  # in format 2.0, fields that hold others have a column, too
+        counts = [_columns(field.type, own) for field in schema]
+        if sum(counts) == columns:
+            return schema.names[int(np.searchsorted(np.cumsum(counts), place, side="right"))]
+    return None
+
+
+def _columns(type_: Any, own: int) -> int:  # noqa: ANN401  # a pyarrow.DataType
+    """Columns of a field in its file, if one that holds others has `own` besides theirs."""
+    from pyarrow import types  # noqa: PLC0415  # comes with Lance
+
+    if not type_.num_fields or (types.is_fixed_size_list(type_) and not type_.value_type.num_fields):
+        return 1
+    return own + sum(_columns(type_.field(number).type, own) for number in range(type_.num_fields))
 
 
 def _kind(type_: Any) -> tuple[np.dtype[Any], int, bool] | None:  # noqa: ANN401  # a pyarrow.DataType

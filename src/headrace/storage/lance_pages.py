@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import CorruptShardError, FormatError, MissingShardError, Problem
 from headrace.storage.document_ends import document_ends
-from headrace.storage.lance_columns import TokenColumn, token_column
+from headrace.storage.lance_columns import TokenColumn, column_name_at, token_column
 from headrace.storage.lance_encoding import PageForm, form_of
 from headrace.storage.lance_known import KnownPages
 from headrace.storage.lance_open import naming, open_dataset
@@ -335,11 +335,18 @@ def _pages(known: Fragment, column: TokenColumn, place: int) -> list[Piece]:
     from lance.file import LanceFileReader  # noqa: PLC0415  # heavy
 
     with naming(known.file):
-        return _pages_of(LanceFileReader(known.file, columns=[column.name]), known, column, place)
+        reader = LanceFileReader(known.file)
+        told = reader.metadata()
+        if len(told.schema) > 1:
+            # The file may know the column by another name, which it had when it was written.
+            name = column_name_at(told.schema, place, len(told.columns))
+            if name is None:
+                return []
+            reader = LanceFileReader(known.file, columns=[name])
+        return _pages_of(reader, told.columns[place].pages, known, column)
 
 
-def _pages_of(reader: "LanceFileReader", known: Fragment, column: TokenColumn, place: int) -> list[Piece]:
-    stored = reader.metadata().columns[place].pages
+def _pages_of(reader: "LanceFileReader", stored: Sequence[Any], known: Fragment, column: TokenColumn) -> list[Piece]:
     bits = column.dtype.itemsize * 8
     buffers = [[(buffer.position, buffer.size) for buffer in page.buffers] for page in stored]
     width = 1 if column.lists else column.width

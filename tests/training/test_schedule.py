@@ -53,6 +53,13 @@ def test_it_rises_and_falls(steps, peak, data):
     assert max(rates) == peak
 
 
+def test_there_is_no_step_before_the_first():
+    """A negative step is refused, not given a negative rate."""
+    for warmup in (0, 5):
+        with pytest.raises(TrainingError, match="step: wanted at least 0, found -1"):
+            WarmupCosine(1.0, warmup, 10).lr(-1)
+
+
 def test_a_warm_up_to_the_end():
     """All steps may be warm-up; the floor comes right behind them."""
     schedule = WarmupCosine(1.0, 4, 4)

@@ -15,7 +15,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WarmupCosine:
-    """A pure function of the step. `steps` is where the floor is reached, one behind the last step of a run of that length.
+    """The learning rate as a pure function of the step: linear from 0 to `peak`, then a cosine to `floor`, which stays.
+
+    `steps` is where the floor is reached, one behind the last step of a run of that length.
 
     Raises:
         TrainingError: naming every field that is out of range.
@@ -59,7 +61,13 @@ class WarmupCosine:
         return _FLOOR * self.peak if self.floor is None else self.floor
 
     def lr(self, step: int) -> float:
-        """Return the learning rate of a step, from 0. Past the end that is the floor, and the first such call logs a warning."""
+        """Return the learning rate of a step, from 0. Past the end that is the floor, and the first such call logs a warning.
+
+        Raises:
+            TrainingError: the step is negative.
+        """
+        if step < 0:
+            raise TrainingError(f"step: wanted at least 0, found {step}")
         if step < self.warmup:
             return self.peak * step / self.warmup
         if step > self.steps and not self._warned:

@@ -31,6 +31,14 @@ class Corpus:
     `corpus[a:b]` follows Python's slice rules, `get_slice` raises outside; both give a new array of the file's dtype.
     Safe for threads; picklable (it reopens by its path, at its version); maps open lazily in each process. A context
     manager. Once open, it goes on serving its version, whatever is appended.
+
+    Attributes:
+        path: the index or the file that was opened.
+        manifest: what `shards.json` says; for a single file, made up from it.
+        entries: its shards, in order, with absolute paths.
+        fingerprint: identity of the content: `.hex`, `.kind`; `str()` is the hex.
+        documents: its document index: `documents[i]` is the tokens of document i, boundary included, `documents.bounds(i)`
+            their range, `len(documents)` their number. `NoDocumentsError` where none is stored.
     """
 
     def __init__(

@@ -91,7 +91,8 @@ def build(
         output: the corpus folder.
         tokenizer: `bytes` (also where None is given, for texts); a `tokenizer.json`, its folder or a hub name; or a tokenizer
             object: of `tokenizers`, `transformers`, `tiktoken` or `sentencepiece`, or any with `encode` and `vocab_size`.
-        text_field: field or column that holds a document's text, dotted for a nested one.
+        text_field: field or column that holds a document's text, dotted for a nested one; not together with `ids_field`,
+            `prompt_field` or `chat_field`, which take its place.
         ids_field: field or column that holds a document as a list of token ids, instead of its text; a document with
             anything else in its list than ids of the vocabulary is bad. The boundary ends each document once, whether or not
             its list ends with it; and with `bos` the BOS begins it once. What only they make up is empty.

@@ -11,7 +11,11 @@ __all__ = ["Batch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """B rows of T tokens. The arrays are the caller's own: no loader keeps or reuses them."""
+    """B rows of T tokens: arrays `(B, T)`, and `starts` `(B,)`. They are the caller's own: no loader keeps or reuses them.
+
+    `input_ids` comes with `targets` (`targets="next"`) or with `labels` (`targets="inside"`); `loss_mask`, `document_ids` and
+    `position_ids` are None where there is nothing to say, or nobody asked.
+    """
 
     step: int
     input_ids: NDArray[Any]

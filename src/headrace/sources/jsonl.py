@@ -77,11 +77,17 @@ class JSONLSource:
 
     Can be iterated any number of times; the file is opened anew each time. Picklable.
 
+    Args:
+        path: the file; plain, .gz, .zst, .bz2 or .xz, by its content.
+        text_field: name of the field that holds the text, dotted for a nested one.
+
     Attributes:
-        path: the file.
-        text_field: see `read_jsonl`.
         dropped_lines: lines of the iteration begun last that gave no text, so far: not JSON, not an object, the field
-            missing, no string, or empty. Blank lines are not counted.
+            missing, not a string, or empty. Blank lines are not counted.
+
+    Raises:
+        SourceError: the field's name is empty; or, when it is iterated, the file is not there (`SourceNotFoundError`, a
+            FileNotFoundError), cannot be read, ends early or is damaged.
     """
 
     def __init__(self, path: str | PathLike[str], text_field: str = "text") -> None:

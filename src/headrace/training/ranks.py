@@ -25,7 +25,10 @@ PATIENCE = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Which process this is, and what it asks of the others. All of them must ask alike."""
+    """Which process this is, and what it asks of the others. All of them must ask alike.
+
+    `Ranks(device)` is a process alone; `process_group` joins those that torchrun started.
+    """
 
     device: torch.device
     rank: int = 0

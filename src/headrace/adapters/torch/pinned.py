@@ -26,13 +26,18 @@ class PinnedBatches:
     `dtype=corpus.dtype`, and the stored 2 or 4 bytes a token travel, and become int64 on the device.
 
     Iteration goes on from `loader.step` and moves it before a batch is handed out, so `loader.state_dict()` says what the
-    trainer took. On the CPU nothing is pinned; the tensors are the same.
+    trainer took. Where the plan ends, so does iteration. On the CPU nothing is pinned; the tensors are the same. Each batch
+    is a dict, as `as_tensors` gives it: `input_ids` with `targets` or `labels`, int64 `(B, T)`, ...
 
     Args:
         loader: makes the batches.
-        device: where to.
+        device: where the tensors are to be, such as `cuda` or `cpu`.
         of: parts of a step that are batches of their own; `loader.step` counts steps of which all were handed out.
         ignore_index: as for `as_tensors`.
+
+    Raises:
+        PlanError: `of` or `ignore_index` is out of range.
+        TypeError: it is not a loader.
     """
 
     def __init__(

@@ -99,6 +99,20 @@ def test_bytes_after_the_end_of_a_stream(tmp_path, rows):
         read(file)
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int8(), pa.string())])
+def test_joined_files(tmp_path, kind, rows):
+    """Files of the file format joined to one would give the first one's rows alone: they are refused."""
+    table = pa.table({"text": pa.array(["a", "ARROW1ARROW1\0\0", "c"]).cast(kind)})
+    data = written(tmp_path / "a.arrow", table, "file", rows).path.read_bytes()
+    assert len(discover([tmp_path / "a.arrow"]).files) == 1
+    for count in (2, 3):
+        (tmp_path / "b.arrow").write_bytes(data * count)
+        start = len(data) * (count - 1)
+        with pytest.raises(SourceError, match=rf"b\.arrow: several Arrow files joined to one, .* byte {start},"):
+            discover([tmp_path / "b.arrow"])
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_flipped_bits(tmp_path, form):
     """Damage is an error that names the file, or changes texts; it never ends in anything else."""

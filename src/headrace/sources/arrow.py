@@ -1,5 +1,6 @@
 """Arrow files and streams: one document a row, the text in one of the columns. Needs the extra `parquet`."""
 
+import struct
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,9 @@ from headrace.sources.schema import column_fault
 __all__ = ["ARROW_MAGICS", "inspect_arrow", "read_arrow"]
 
 _FILE_MAGIC = b"ARROW1"
+_SEAM = _FILE_MAGIC + _FILE_MAGIC + bytes(2)
+_MOST_PADDING = 256
+"""Bytes between the last batch of a file and its footer, at most: the mark of the end, and what a writer may add."""
 _STREAM_MAGIC = b"\xff\xff\xff\xff"
 _STREAM_END = _STREAM_MAGIC + bytes(4)
 ARROW_MAGICS = (_FILE_MAGIC, _STREAM_MAGIC)
@@ -69,7 +73,41 @@ def read_arrow(
 
 def _fault(raw: RawFile, arrow: Any, field: Field) -> str | None:  # noqa: ANN401  # pyarrow has no types
     with told_as_damage(raw, _WHAT):  # names of columns need not be UTF-8
-        return column_fault(arrow.schema, field)
+        return column_fault(arrow.schema, field) or (None if _is_stream(raw) else _seam(raw))
+
+
+def _seam(raw: RawFile) -> str | None:
+    """Say where a file was appended to another: its footer knows of its own batches alone, counted from its own start."""
+    size = struct.unpack("<i", raw.read_at(raw.file.size - len(_FILE_MAGIC) - 4, 4))[0]
+    footer = raw.file.size - len(_FILE_MAGIC) - 4 - size
+    try:
+        most = footer - _end_of_batches(raw.read_at(footer, size))  # bytes before the last file
+    except struct.error:  # damage that pyarrow has not met yet
+        return None
+    begin = max(most - _MOST_PADDING, 0)
+    place = raw.read_at(begin, max(most - begin, 0) + len(_SEAM)).rfind(_SEAM)
+    start = begin + place + len(_FILE_MAGIC)
+    joined = f"several Arrow files joined to one, the last at byte {start}, whose batches alone could be read; give them apart"
+    return None if place < 0 else joined
+
+
+def _end_of_batches(footer: bytes) -> int:
+    """Where the last dictionary or record batch ends, counted from the start of the file; 0 if there are none.
+
+    Args:
+        footer: a flatbuffer that pyarrow has accepted: a table whose third and fourth field are vectors of blocks.
+    """
+    table = struct.unpack_from("<I", footer)[0]
+    fields = table - struct.unpack_from("<i", footer, table)[0]
+    ends = [0]
+    for number in (2, 3):
+        entry = 4 + 2 * number
+        known = entry < struct.unpack_from("<H", footer, fields)[0]
+        if known and (offset := struct.unpack_from("<H", footer, fields + entry)[0]):
+            vector = table + offset + struct.unpack_from("<I", footer, table + offset)[0]
+            blocks = memoryview(footer)[vector + 4 :][: 24 * struct.unpack_from("<I", footer, vector)[0]]
+            ends += [place + head + body for place, head, body in struct.iter_unpack("<qi4xq", blocks)]
+    return max(ends)
 
 
 def _pieces(raw: RawFile, place: PlacedReads, field: Field, reader: ColumnReader, cut_bytes: int) -> Iterator[None]:

@@ -99,8 +99,11 @@ def open_lance(path: Path, asked: str | None, options: Mapping[str, Any], versio
     limit = id_limit(table.dtype)
     if vocab_size is not None and not 1 <= vocab_size <= limit:
         raise FormatError(f"{path}: holds {table.dtype}, which a vocabulary of {vocab_size} ids does not fit")
+    written = _said(table, "vocab_size", limit)
+    if None not in {written, vocab_size} and written != vocab_size:
+        raise FormatError(f"{path}: was written for a vocabulary of {written} ids, not {vocab_size}")
     line = lance_line(table, io=options["io"], below=ids_below(table.dtype, vocab_size))
-    corpus = LanceCorpus(table, line, _manifest(table, vocab_size or limit), dict(options))
+    corpus = LanceCorpus(table, line, _manifest(table, vocab_size or written or limit), dict(options))
     if version is not None and not corpus.fingerprint.hex.startswith(version):
         raise MissingShardError(
             f"{path}: is {corpus.fingerprint}, not {version}: the data set was replaced, or has grown; Lance's own "
@@ -116,11 +119,17 @@ def _manifest(table: PageTable, vocab_size: int) -> Manifest:
         shards=tuple(_entries(table)),
         dtype="uint16" if table.dtype.itemsize <= np.dtype(np.uint16).itemsize else "uint32",
         vocab_size=vocab_size,
-        boundary_token_id=0,
+        boundary_token_id=_said(table, "boundary_token_id", vocab_size - 1) or 0,
         store="lance",
     )
     manifest.take_fingerprint(lance_fingerprint(table))
     return manifest
+
+
+def _said(table: PageTable, name: str, most: int) -> int | None:
+    """A number that `headrace build` has left in the schema of a data set of its own."""
+    text = table.metadata.get(f"headrace.{name}".encode(), b"")
+    return int(text) if text.isdigit() and int(text) <= most else None
 
 
 def _entries(table: PageTable) -> Sequence[ShardEntry]:

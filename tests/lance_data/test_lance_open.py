@@ -210,6 +210,18 @@ def test_a_vocabulary(path):
         headrace.open(path, dtype="uint16")
 
 
+def test_the_vocabulary_of_a_data_set_of_our_own(tmp_path):
+    """`tokens.lance` of a corpus, opened by itself, has the corpus' vocabulary and boundary; another one is refused."""
+    documents = [{"ids": [1, 2, 3]}, {"ids": [299]}]
+    headrace.build(documents, tmp_path / "c", ids_field="ids", vocab_size=300, boundary=7, store="lance")
+    with headrace.open(tmp_path / "c" / "tokens.lance") as corpus:
+        assert (corpus.vocab_size, corpus.manifest.boundary_token_id) == (300, 7)
+        assert corpus[:].tolist() == [1, 2, 3, 7, 299, 7]
+    assert headrace.open(tmp_path / "c" / "tokens.lance", vocab_size=300).vocab_size == 300
+    with pytest.raises(FormatError, match="was written for a vocabulary of 300 ids, not 400"):
+        headrace.open(tmp_path / "c" / "tokens.lance", vocab_size=400)
+
+
 def test_missing_files(path):
     """All of them are named."""
     first, second, _ = files(path)

@@ -54,7 +54,9 @@ def open_dataset(path: Path, version: str | int | None = None) -> "LanceDataset"
     try:
         import lance  # noqa: PLC0415  # heavy, and an extra
     except ImportError as error:
-        raise MissingExtraError(f"{path}: to read a Lance data set, install headrace[lance]") from error
+        raise MissingExtraError(
+            f"{path}: a Lance data set, which needs pylance: pip install 'headrace[lance]'"
+        ) from error
     if not is_lance(path):
         raise MissingShardError(f"{path}: no such Lance data set: it has no folder {_MANIFESTS}")
     number = _NUMBER.fullmatch(version) if isinstance(version, str) else None

@@ -227,6 +227,9 @@ def test_paths_stay_paths(tmp_path, monkeypatch):
         headrace.build(["b c d"], "f")
     with pytest.raises(SourceError, match="no inputs"):
         headrace.build([], "f")
+    for texts in (["a text of some words"], ["two\nlines"], ["x" * 5000 + "\n"]):
+        with pytest.raises(SourceError, match=r"give texts, which are not paths, as headrace.Documents\(texts\)"):
+            headrace.build(texts, "f")
 
 
 @pytest.mark.parametrize("inputs", [3, None, b"a.jsonl", {"text": "x"}, ["a", {"text": "x"}], [3], [["x"]]])

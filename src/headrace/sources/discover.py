@@ -32,6 +32,8 @@ from headrace.sources.split import NO_SPLIT, check_split
 __all__ = ["Discovery", "SourceFile", "SourceShard", "discover"]
 
 _ABSENT = "does not exist"
+_WORDS = 4
+"""Spaces that the name of a file hardly has."""
 MAX_NAMED = 3
 """Most files that a message about a folder without input names."""
 
@@ -272,7 +274,8 @@ class _Selection:
         if search.problems:
             kind = SourceNotFoundError if search.missing == len(search.problems) else SourceError
             count = len(search.problems)
-            raise kind(f"cannot read the inputs, {count} problem{'s' * (count > 1)}:", problems=search.problems)
+            hint = "; give texts, which are not paths, as headrace.Documents(texts)" * any(map(_reads_as_text, inputs))
+            raise kind(f"cannot read the inputs, {count} problem{'s' * (count > 1)}{hint}:", problems=search.problems)
         kept = {str(file.path) for file in self._files}
         return Discovery(
             root=Path(self._root),
@@ -377,3 +380,8 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def _reads_as_text(given: str) -> bool:
+    """Whether what was given as a path looks like a document's text."""
+    return "\n" in given or given.count(" ") >= _WORDS

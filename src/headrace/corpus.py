@@ -152,9 +152,9 @@ def open_index(path: Path, options: dict[str, Any], version: str | None = None) 
     """
     manifest = _read_index(path, version)
     known = manifest.version != 1
-    manifest = _with_vocabulary(path, manifest, np.dtype(manifest.dtype), options["vocab_size"], known=known)
     how: Any = {"io": options["io"], "verify": options["verify"] != "off"}
     line, entries = open_line(path, manifest, vocab_size=None if known else options["vocab_size"], **how)
+    manifest = _with_vocabulary(path, manifest, line.dtype, options["vocab_size"], known=known)
     return Corpus(
         line,
         manifest,
@@ -219,7 +219,7 @@ def _with_vocabulary(
 ) -> Manifest:
     """The manifest with the vocabulary's size that the caller says, where the corpus says none."""
     if vocab_size is None:
-        return manifest
+        return manifest if known else replace(manifest, vocab_size=id_limit(dtype))
     if known and vocab_size != manifest.vocab_size:
         raise FormatError(f"{path}: was written for a vocabulary of {manifest.vocab_size} ids, not {vocab_size}")
     if not 1 <= vocab_size <= id_limit(dtype):

@@ -1,7 +1,9 @@
 """Opening: what it accepts, what it refuses, and what it leaves alone."""
 
+import hashlib
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -258,6 +260,47 @@ def test_ids_that_are_none(tmp_path, dtype, wrong, vocab_size, io):
         np.testing.assert_array_equal(buffer[1], tokens[50:110])
         with pytest.raises(TokenIdError, match=fault):
             block.gather_into(1, buffer)
+
+
+def write_version_1(folder, shards):
+    """A corpus of version 1, of arrays of tokens of any dtype."""
+    folder.mkdir()
+    entries = []
+    for number, tokens in enumerate(shards):
+        name, counts = f"{number}.h5", {"token_count": tokens.size, "document_count": int((tokens == 0).sum())}
+        counts["sha256"] = hashlib.sha256(tokens.tobytes()).hexdigest()
+        with h5py.File(folder / name, "w", libver="latest") as file:
+            file.create_dataset("tokens", data=tokens, maxshape=(None,), chunks=(64,)).attrs.update(counts)
+        start = sum(before.size for before in shards[:number])
+        entries.append({"shard_id": str(number), "path": name, "global_start": start, **counts})
+    total = sum(tokens.size for tokens in shards)
+    body = {"version": 1, "chunk_size": 64, "total_tokens": total, "shards": entries}
+    (folder / "shards.json").write_text(json.dumps(body))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<u2", ">u2", "<i2", "<i4", "<u4", ">u4", "<i8"])
+def test_a_version_1_corpus_has_the_dtype_of_its_files(tmp_path, dtype):
+    """Its index does not say it: the files do, each time that it is opened, and in another process."""
+    # Each shard with tokens ends with the boundary.
+    shards = [(np.arange(size)[::-1] % 120).astype(dtype) for size in (300, 0, 63, 1)]
+    write_version_1(tmp_path / "corpus", shards)
+    tokens = np.concatenate(shards)
+    for _ in range(2):
+        corpus = headrace.open(tmp_path / "corpus", dtype=dtype, verify="full")
+        for found in (corpus, pickle.loads(pickle.dumps(corpus))):  # noqa: S301  # our own bytes
+            assert (found.dtype, found.vocab_size) == (np.dtype(dtype), min(np.iinfo(dtype).max + 1, 1 << 32))
+            np.testing.assert_array_equal(found[:], tokens)
+            np.testing.assert_array_equal(found.documents.ends, np.flatnonzero(tokens == 0) + 1)
+            out = np.empty((3, 40), np.int64)
+            found.windows(np.array([[0, 290, tokens.size - 40]]), 40).gather_into(0, out)
+            np.testing.assert_array_equal(out[1], tokens[290:330])
+
+
+def test_a_version_1_corpus_of_several_dtypes(tmp_path):
+    """It is refused, with those that there are."""
+    write_version_1(tmp_path / "corpus", [np.zeros(5, "<u2"), np.zeros(5, "<u4")])
+    with pytest.raises(FormatError, match="the shards hold uint16, uint32, but a corpus has one dtype"):
+        headrace.open(tmp_path / "corpus")
 
 
 def test_ids_beyond_a_vocabulary_that_was_told(tmp_path):

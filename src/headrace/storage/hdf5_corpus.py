@@ -137,19 +137,21 @@ def open_line(
     Raises:
         MissingShardError, CorruptShardError, FormatError: naming every shard that is not as the manifest says.
     """
-    located, table = _located_table(index, manifest, mask=False)
-    dtype = np.dtype(manifest.dtype).newbyteorder("<")
+    located, table, dtype = _located_table(index, manifest, mask=False)
     return make_line(table, located, dtype, io=io, verify=verify, vocab_size=vocab_size), located
 
 
 def open_mask_line(index: Path, manifest: Manifest, *, io: Io, verify: bool) -> TokenLine:
     """The loss mask of a corpus that has one, as a line of uint8, a value a token; errors as of `open_line`."""
-    located, table = _located_table(index, manifest, mask=True)
+    located, table, _ = _located_table(index, manifest, mask=True)
     return make_mask_line(table, located, io=io, verify=verify)
 
 
-def _located_table(index: Path, manifest: Manifest, *, mask: bool) -> tuple[Sequence[ShardEntry], ExtentTable]:
-    """Where the shards are, and where the tokens lie in them, or their loss mask."""
+def _located_table(
+    index: Path, manifest: Manifest, *, mask: bool
+) -> tuple[Sequence[ShardEntry], ExtentTable, np.dtype[Any]]:
+    """Where the shards are, where the tokens lie in them, or their loss mask, and what dtype the tokens have."""
+    dtype = np.dtype(manifest.dtype).newbyteorder("<")
     fingerprint = manifest.fingerprint.hex
     located, sizes = resolve_shards(index, manifest)
     if mask and manifest.store == "lance":
@@ -160,18 +162,22 @@ def _located_table(index: Path, manifest: Manifest, *, mask: bool) -> tuple[Sequ
         for sidecar in (folder / sidecar_name(mask=mask), folder / extents_name(fingerprint, mask=mask), cache):
             found = load_table(sidecar, fingerprint) if sidecar else None
             if found is not None and found.shards["file_size"].tolist() == sizes:
-                return located, found
+                return located, found, dtype
     located, layouts = _derive(index, manifest)
-    dtype = np.dtype(manifest.dtype).newbyteorder("<")
-    dtypes = {layout.dtype for layout in layouts}
-    if dtypes and dtypes != {dtype}:
+    dtypes = {layout.dtype for layout in layouts} or {dtype}
+    said = manifest.version != 1  # else the files alone say it
+    if len(dtypes) > 1 or (said and dtypes != {dtype}):
         names = ", ".join(sorted(map(str, dtypes)))
-        raise FormatError(f"{index}: the shards hold {names}, but the corpus is of {dtype}")
+        raise FormatError(
+            f"{index}: the shards hold {names}, but {f'the corpus is of {dtype}' if said else 'a corpus has one dtype'}"
+        )
+    usual = dtypes == {dtype}
+    (dtype,) = dtypes
     extents = [extents_of(layout) for layout in layouts]
     table = (ExtentTable.build_masks(extents) if mask else None) or ExtentTable.build(extents)
-    if cache and bool((table.shards["digest_offset"] > 0).all()):
+    if cache and usual and bool((table.shards["digest_offset"] > 0).all()):  # of no other dtype does the table tell
         keep(cache, table.to_bytes(fingerprint))
-    return located, table
+    return located, table, dtype
 
 
 def make_line(

@@ -140,3 +140,15 @@ def test_the_extra_is_named(run_process, tmp_path):
     ran = run_process("train", "corpus", "-o", "run", env=environment)
     assert (ran.code, ran.err.count("pip install 'headrace[train]'")) == (1, 1)
     assert run_process("train", "--help", env=environment).code == 0
+
+
+def test_missing_parts_of_the_extra_are_named_at_once(run_process, tmp_path):
+    """What only a later part of a run needs is missed before anything is read; all that is missing is named."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nsys.modules.update(dict.fromkeys(('matplotlib', 'tomli_w')))\n"
+    )
+    ran = run_process("train", "corpus", "-o", "run", env={"PYTHONPATH": str(tmp_path)})
+    assert (ran.code, ran.err) == (
+        1,
+        "headrace: not installed: matplotlib, tomli-w: pip install 'headrace[train]'\n",
+    )

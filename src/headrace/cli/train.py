@@ -1,5 +1,6 @@
 """`headrace train`."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -155,6 +156,8 @@ def train(
     if skip_damaged and not resume:
         raise typer.BadParameter("is of --resume: give that, too", param_hint="--skip-damaged")
     settings.max_reported = max_reported
+    if missing := sorted(name.replace("_", "-") for name in _EXTRA if find_spec(name) is None):
+        raise MissingExtraError(f"not installed: {', '.join(missing)}: pip install 'headrace[train]'")
     try:
         from headrace.cli.training_display import TrainingDisplay, print_run  # noqa: PLC0415  # heavy; not for --help
         from headrace.training.loop import train as train_model  # noqa: PLC0415

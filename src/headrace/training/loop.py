@@ -63,16 +63,17 @@ def _train(
         ranks.first(lambda: check_folder(output, resume=resume))
         if resume:
             ranks.first(lambda: stack.enter_context(locked(output)))
+        held_out = None
+        if options.evaluate is not None:  # opened first: that it is not there is found before a long verification
+            held_out = stack.enter_context(open_corpus(options.evaluate, vocab_size=options.vocab_size))
         ranks.first(lambda: check(options.corpus, options.verify, expect=options.expect, on_event=watch))
         corpus = stack.enter_context(
             open_corpus(
                 options.corpus, vocab_size=options.vocab_size, version=kept_version(options.corpus, options.expect)
             )
         )
-        held_out = None
-        if options.evaluate is not None:
-            held_out = other = stack.enter_context(open_corpus(options.evaluate, vocab_size=options.vocab_size))
-            ranks.first(lambda: check_no_leak(corpus, other, on_event=watch))
+        if held_out is not None:
+            ranks.first(lambda: check_no_leak(corpus, held_out, on_event=watch))
         checkpoint = ranks.first(lambda: newest(output, skip_damaged=skip_damaged)) if resume else None
         made = prepare(options, corpus, ranks, output, resume=resume, checkpoint=checkpoint)
         if held_out is not None:  # what cannot be evaluated is to be known now, not after an epoch

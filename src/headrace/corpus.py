@@ -19,6 +19,7 @@ from headrace.manifest import (
     is_sha256,
 )
 from headrace.reading import Corpus
+from headrace.shard_paths import require_there
 from headrace.storage.hdf5_corpus import checked_layout, open_line, open_mask_line
 from headrace.storage.id_range import id_limit
 from headrace.storage.index_sidecar import open_manifest
@@ -186,10 +187,7 @@ def _open_file(path: Path, options: dict[str, Any], version: str | None) -> Corp
     """One HDF5 file: its layout is read from the file itself, each time."""
     from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
 
-    if not path.exists():
-        raise MissingShardError(
-            f"{path}: no such file; wanted a corpus folder, its {INDEX_NAME}, one .h5 file, or a Lance data set"
-        )
+    require_there(path)
     layout = inspect_shard(path)
     entry = entry_of(path, layout)
     has_documents = bool(layout.documents_sha256)

@@ -7,12 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.errors import MissingShardError, Problem, UnreadableShardError
-from headrace.manifest import Manifest, ShardEntry, index_path, read_manifest
+from headrace.manifest import INDEX_NAME, Manifest, ShardEntry, index_path, read_manifest
 from headrace.shards import ShardTable
 
-__all__ = ["file_size", "load_index", "locate_shards", "resolve_shards", "shard_candidates"]
+__all__ = ["file_size", "load_index", "locate_shards", "require_there", "resolve_shards", "shard_candidates"]
 
 _ABSENT = "no such file"
+
+
+def require_there(path: Path) -> None:
+    """Say what a corpus can be where a path leads nowhere.
+
+    Raises:
+        MissingShardError: it does.
+    """
+    if not path.exists():
+        raise MissingShardError(
+            f"{path}: no such file; wanted a corpus folder, its {INDEX_NAME}, one .h5 file, or a Lance data set"
+        )
 
 
 def shard_candidates(index: Path, manifest: Manifest, entry: ShardEntry) -> Sequence[Path]:

@@ -50,7 +50,7 @@ class ShardReport:
     @property
     def fault(self) -> Problem:
         """The verdict on a shard that is not ok, in one line."""
-        return Problem(self.path, f"{self.status}: {self.reason}")
+        return Problem(self.path, f"{self.status}: {self.reason.removeprefix(f'{self.path}: ')}")
 
     @property
     def event(self) -> "ShardVerified":

@@ -25,7 +25,7 @@ from headrace.events import Subscriber, ignore
 from headrace.index_check import check_files, stored_extents
 from headrace.manifest import Manifest, ShardEntry, index_path, is_sha256, read_manifest
 from headrace.shard_check import ShardCheck
-from headrace.shard_paths import locate_shards
+from headrace.shard_paths import locate_shards, require_there
 from headrace.storage.extents import ShardExtents
 from headrace.storage.loose import entry_of, made_up_manifest
 from headrace.verdicts import CorpusReport, ShardReport, Status, report_file, summary
@@ -203,6 +203,7 @@ def _verify_file(path: Path, *, quick: bool, expect: str | None, on_event: Subsc
     """One HDF5 file, against what it says of itself."""
     from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
 
+    require_there(path)
     layout = inspect_shard(path)
     entry = entry_of(path, layout)
     for name, digest in (("sha256", entry.sha256), ("documents_sha256", entry.documents_sha256)):

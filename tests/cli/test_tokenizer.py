@@ -251,3 +251,11 @@ def test_interrupted(until, tmp_path):
     assert (process.returncode, out, err) == (130, b"", b"headrace: interrupted\n")
     assert psutil.wait_procs(trainers, timeout=240)[1] == []
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_a_name_that_the_system_refuses(headrace, source, tmp_path):
+    """The file and the system's reason, without its number; exit code 1, and nothing is left."""
+    path = tmp_path / ("x" * 300 + ".json")
+    ran = headrace("tokenizer", "train", source, "--vocab-size", 300, "-o", path)
+    assert (ran.code, ran.err.splitlines()[-1]) == (1, f"headrace: {path}: File name too long")
+    assert not list(tmp_path.iterdir())

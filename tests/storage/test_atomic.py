@@ -5,7 +5,7 @@ import os
 import pytest
 
 from headrace.storage import atomic
-from headrace.storage.atomic import fresh_name, publish, write_bytes
+from headrace.storage.atomic import fresh_name, publish, write_all, write_bytes
 
 
 def test_write_bytes_replaces_whole(tmp_path):
@@ -31,6 +31,20 @@ def test_what_fails_leaves_the_old_file(tmp_path, monkeypatch, call):
         write_bytes(path, b"new")
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == (b"old" if call == "fsync_file" else b"new")
+
+
+def test_files_that_belong_together(tmp_path):
+    """Where one of them cannot be written, the others are what they were, and nothing else is left; it is named."""
+    one, other = tmp_path / "a", tmp_path / "no folder" / "b"
+    one.write_bytes(b"old")
+    with pytest.raises(FileNotFoundError) as raised:
+        write_all({one: b"new", other: b"new"})
+    assert raised.value.filename == str(other)
+    assert (one.read_bytes(), list(tmp_path.iterdir())) == (b"old", [one])
+    other.parent.mkdir()
+    write_all({one: b"new", other: b"newer"})
+    assert (one.read_bytes(), other.read_bytes()) == (b"new", b"newer")
+    assert sorted(tmp_path.rglob("*")) == [one, other.parent, other]
 
 
 def test_content_is_on_disk_before_its_name(tmp_path, monkeypatch):

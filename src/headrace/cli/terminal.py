@@ -1,6 +1,7 @@
 """What reaches the terminal: errors, progress, JSON lines and numbers."""
 
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -55,7 +56,10 @@ settings = Settings()
 def print_error(error: Exception) -> None:
     """A one-line summary on stderr, then at most `settings.max_reported` places."""
     if not isinstance(error, HeadraceError):
-        sys.stderr.write(f"headrace: {printable(str(error), sys.stderr)}\n")
+        text = str(error)
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            text = f"{os.fsdecode(error.filename)}: {error.strerror}"
+        sys.stderr.write(f"headrace: {printable(text, sys.stderr)}\n")
         return
     summary, *more = error.summary.split("\n")
     lines = [f"headrace: {summary}", *more]

@@ -2,11 +2,20 @@
 
 import os
 import secrets
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["fresh_name", "fsync_file", "fsync_folder", "naming_file", "publish", "start_writeback", "write_bytes"]
+__all__ = [
+    "fresh_name",
+    "fsync_file",
+    "fsync_folder",
+    "naming_file",
+    "publish",
+    "start_writeback",
+    "write_all",
+    "write_bytes",
+]
 
 
 def fresh_name(path: Path) -> Path:
@@ -66,11 +75,22 @@ def naming_file(path: Path) -> Generator[None]:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a small file so that after a crash it holds either its old content or all of the new."""
-    partial = fresh_name(path)
+    write_all({path: data})
+
+
+def write_all(contents: Mapping[Path, bytes]) -> None:
+    """Write small files that belong together as `write_bytes` does; none gets its name before all are on disk."""
+    partials = {path: fresh_name(path) for path in contents}
     try:
-        with naming_file(path):
-            partial.write_bytes(data)
-            publish(partial, path)
+        for path, data in contents.items():
+            with naming_file(path):
+                partials[path].write_bytes(data)
+                fsync_file(partials[path])
+        for path, partial in partials.items():
+            with naming_file(path):
+                partial.replace(path)
+                fsync_folder(path.parent)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        for partial in partials.values():
+            partial.unlink(missing_ok=True)
         raise

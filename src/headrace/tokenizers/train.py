@@ -11,7 +11,7 @@ from typing import IO, Any
 from headrace.errors import OutputExistsError, Problem, TokenizerError
 from headrace.events import Notice, Subscriber, ignore
 from headrace.sources.content import Format
-from headrace.storage.atomic import write_bytes
+from headrace.storage.atomic import write_all
 from headrace.tokenizers.bpe_file import BYTE_TOKENS, byte_level_bpe, byte_spellings, to_json
 from headrace.tokenizers.bpe_trainer import SEPARATOR, train_merges
 from headrace.tokenizers.load import load_tokenizer
@@ -105,8 +105,7 @@ def train_tokenizer(
     _refuse_words(document["model"]["vocab"], specials)
     sha256 = _check(document, config, checked)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path.with_name(CONFIG_NAME), config)
-    write_bytes(path, to_json(document))
+    write_all({path.with_name(CONFIG_NAME): config, path: to_json(document)})
     return TrainingReport(
         path=str(path),
         documents=sample.documents,

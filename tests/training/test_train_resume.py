@@ -156,6 +156,15 @@ def test_what_differs_is_named(make_options, tmp_path):
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+def test_one_step_of_warm_up_is_not_all_of_them(make_options, tmp_path):
+    """A run that was begun with a step of warm-up is not one whose steps are all of it, though 1 == 1.0."""
+    options = make_options(steps=3, warmup=1)
+    train(options, tmp_path / "run")
+    with pytest.raises(TrainingError) as raised:
+        train(replace(options, warmup=1.0, steps=5), tmp_path / "run", resume=True)
+    assert [str(problem) for problem in raised.value.problems] == ["warmup: the run has 1, found 1.0"]
+
+
 def test_another_tokenizer_is_named(make_options, tmp_path):
     """A corpus with the same tokens of another tokenizer is another one."""
     from headrace.manifest import TokenizerRef

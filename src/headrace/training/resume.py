@@ -109,7 +109,8 @@ def go_on(
     problems = [
         _differs(name, then[name], now[name])
         for name in then.keys() - COMPARED_BY_CONTENT - MAY_CHANGE
-        if then[name] != now[name]
+        # 1 step of warm-up is not 1.0 of all steps.
+        if then[name] != now[name] or (name == "warmup" and type(then[name]) is not type(now[name]) and now[name])
     ]
     if state is not None:
         try:

@@ -10,7 +10,7 @@ from typing import Literal
 from headrace.errors import Problem, SourceError, SourceNotFoundError
 from headrace.sources.array import first_elements, is_closed
 from headrace.sources.arrow import ARROW_MAGICS, inspect_arrow
-from headrace.sources.compressed import compression_of, open_stream
+from headrace.sources.compressed import compression_of, open_stream, read_all
 from headrace.sources.documents import BadInput
 from headrace.sources.field import Field
 from headrace.sources.files import (
@@ -259,15 +259,15 @@ def _is_array(file: SourceFile) -> bool:
 
 def _first_line(file: SourceFile) -> tuple[bytes, bool]:
     """Return the first line that is not blank, and whether it is all but white space, as far as it is looked for."""
+    data, end = bytearray(), -1
     with open_stream(file) as stream:
-        data = b""
-        while len(data) < FIRST_LINE_BYTES and (more := stream.read(HEAD_BYTES * 16)):
-            data = (data + more).removeprefix(BOM).lstrip()
-            line, end, rest = data.partition(b"\n")
-            if end and rest.strip():
-                return line, False
-        line, end, _ = data.partition(b"\n")
-        return line, not end or not stream.read(1)
+        while len(data) < FIRST_LINE_BYTES and (more := read_all(stream, HEAD_BYTES * 16)):
+            looked = len(data)
+            data += more if data else more.removeprefix(BOM).lstrip()
+            end = data.find(b"\n", looked) if end < 0 else end
+            if end >= 0 and data[max(end, looked) :].strip():
+                return bytes(data[:end]), False
+        return bytes(data if end < 0 else data[:end]), end < 0 or not stream.read(1)
 
 
 def _parsed(line: bytes) -> object:

@@ -338,6 +338,13 @@ def test_what_cannot_have_a_template(folder, tmp_path, monkeypatch):
     rows = [{"messages": conversation([("user", "a")])}]
     with pytest.raises(TokenizerError, match=r"goes with a tokenizer\.json"):
         headrace.build(rows, tmp_path / "c", **FIELD)
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    with pytest.raises(TokenizerError, match=r"chat_template\.jinja beside it\); give a file by --chat-template"):
+        headrace.build(rows, tmp_path / "c", **FIELD, tokenizer=bare, boundary="<|end|>")
+    with pytest.raises(TokenizerError, match="there is no file x; give a file"):
+        headrace.build(rows, tmp_path / "c", **FIELD, tokenizer=bare, boundary="<|end|>", chat_template="x")
     with pytest.raises(BuildError, match="--chat-field"):
         headrace.build(rows, tmp_path / "c", tokenizer=folder, chat_template="x")
     with pytest.raises(BuildError, match="no --prompt-field"):

@@ -154,7 +154,7 @@ def test_what_is_asked_of_the_user(tmp_path):
     ):
         with pytest.raises(BuildError, match="give one of the two"):
             headrace.build(file, tmp_path / "c", **options)
-    with pytest.raises(BoundaryError, match="the boundary token is not known"):
+    with pytest.raises(BoundaryError, match="the id that ends each document, 0 to 256, by --boundary"):
         headrace.build(file, tmp_path / "c", ids_field="input_ids", vocab_size=257)
     for size in (0, -1, (1 << 32) + 1, 1.0):
         with pytest.raises((BuildError, TokenizerError), match="1"):

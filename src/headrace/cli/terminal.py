@@ -135,7 +135,7 @@ class ProgressDisplay:
             if isinstance(event, SplitStarted):
                 text = f"splitting into {event.output}: {', '.join(event.parts)}; {event.shards} shards, {work}\n"
             else:
-                text = f"building {event.output}: {event.source_shards} source shards, {work}, tokenizer {event.tokenizer}\n"
+                text = f"building {event.output}: {event.source_shards} source shard{'s' * (event.source_shards != 1)}, {work}, tokenizer {event.tokenizer}\n"
             sys.stderr.write(printable(text, sys.stderr))
             return
         from rich.console import Console  # noqa: PLC0415  # only where there is a terminal

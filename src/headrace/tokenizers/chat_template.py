@@ -56,10 +56,15 @@ def _text_of(tokenizer: JsonTokenizer, wanted: str | None) -> str:
         return named[name]
     if wanted is not None and Path(wanted).is_file():
         return _decoded(Path(wanted))
-    known = ", ".join(named) or "none"
+    if not named:
+        no_file = "" if wanted is None else f", and there is no file {wanted}"
+        raise TokenizerError(
+            f"{tokenizer.path}: has no chat template (chat_template of {CONFIG_NAME}, or {TEMPLATE_NAME} beside it){no_file}; "
+            "give a file by --chat-template"
+        )
     raise TokenizerError(
-        f"{tokenizer.path}: has no chat template {name!r}, and there is no such file; it has {known}. Give the name of one, or "
-        f"a file, by --chat-template (they stand in {CONFIG_NAME}, or in {TEMPLATE_NAME} beside it)"
+        f"{tokenizer.path}: has no chat template {name!r}, and there is no such file; it has {', '.join(named)}. Give the name "
+        "of one, or a file, by --chat-template"
     )
 
 

@@ -215,6 +215,11 @@ def resolve_boundary(tokenizer: BatchTokenizer, option: str | int | None = None)
     if option is not None:
         return _resolve(tokenizer, str(option), "boundary")
     token = _named(tokenizer, "eos")
+    if tokenizer.ref.kind == NO_TOKENIZER:
+        raise BoundaryError(
+            "the boundary token is not known, for there is no tokenizer to say it: give the id that ends each document, 0 to "
+            f"{tokenizer.vocab_size - 1}, by --boundary"
+        )
     if token is None:
         raise BoundaryError(
             f"the boundary token is not known: {_label(tokenizer)} does not say what ends a document (no eos_token in a "

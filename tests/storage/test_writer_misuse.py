@@ -250,3 +250,12 @@ def test_a_full_disk(path):
     assert done.stdout.split("\n")[:-1] == ["refused", "File too large True"], done.stderr
     with pytest.raises(HeadraceError, match=r"shard\.h5"):
         headrace.open(path)
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    """The error names the shard, not the hidden file that it would have grown from."""
+    path = tmp_path / "missing" / "x.h5"
+    with pytest.raises(FileNotFoundError) as caught, HDF5ShardWriter(path, 8):
+        pass
+    assert caught.value.filename == str(path)
+    assert "No such file or directory" in str(caught.value)

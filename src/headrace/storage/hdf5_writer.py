@@ -122,20 +122,23 @@ class HDF5ShardWriter(DocumentWriter):
         if self._entered:
             raise WriterError(f"{self.path}: a writer is entered once")
         hidden = fresh_name(self.path)
-        self._shard = create_shard_file(
-            hidden,
-            chunk_size=self.chunk_size,
-            dataset_name=self.dataset_name,
-            dtype=self.dtype,
-            compression=self.compression,
-            vocab_size=self.vocab_size,
-            boundary_token_id=self.boundary_token_id,
-            tokenizer_sha256=self.tokenizer_sha256,
-            source_files=self.source_files,
-            document_ids=self.document_ids,
-            text_hashes=self.text_hashes,
-            loss_mask=self.loss_mask,
-        )
+        try:
+            self._shard = create_shard_file(
+                hidden,
+                chunk_size=self.chunk_size,
+                dataset_name=self.dataset_name,
+                dtype=self.dtype,
+                compression=self.compression,
+                vocab_size=self.vocab_size,
+                boundary_token_id=self.boundary_token_id,
+                tokenizer_sha256=self.tokenizer_sha256,
+                source_files=self.source_files,
+                document_ids=self.document_ids,
+                text_hashes=self.text_hashes,
+                loss_mask=self.loss_mask,
+            )
+        except OSError as error:  # h5py's own words hide the name that the user gave
+            raise (system_failure(self.path, error) or error) from error
         self._entered = True
         try:
             # Renamed only now, so that no reader ever meets the name before SWMR mode.

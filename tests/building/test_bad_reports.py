@@ -85,6 +85,15 @@ def test_many_distinct_fields_are_no_work(tmp_path):
     assert hint(tmp_path, data).startswith("; the lines have the fields '0', '1', ")
 
 
+@pytest.mark.parametrize("data", [{"a.b": "x"}, {"x": {"a.b": "y"}}])
+def test_a_name_with_a_dot_in_it(tmp_path, data):
+    """It would be said to be missing beside a list in which it stands."""
+    name = "a.b" if "a.b" in data else "x.a.b"
+    assert hint(tmp_path, json.dumps(data).encode(), name) == (
+        f"; a dot leads into an object: the field named {name!r} cannot be given, rename it"
+    )
+
+
 def test_another_encoding_is_named(tmp_path):
     """A file that is all in another encoding is said to be likely so, and how to go on; a stray byte is only named."""
     (tmp_path / "a.jsonl").write_bytes(MOJIBAKE * 50)

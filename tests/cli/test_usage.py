@@ -183,6 +183,7 @@ def test_failures(headrace, tmp_path, write_lines, options, message):
         (("--chat-field", "m", "--ids-field", "i", "--vocab-size", "9"), "no --ids-field"),
         (("--chat-template", "x"), "give their --chat-field"),
         (("--tools-field", "x"), "give their --chat-field"),
+        (("--chunk-tokens", str(2**31)), "wanted 1 to 2147483647"),
         (("--text-field", "t", "--chat-field", "m"), "give no --text-field ('t')"),
         (("--text-field", "t", "--ids-field", "i", "--vocab-size", "9"), "give no --text-field ('t')"),
         (("--text-field", "t", "--prompt-field", "p", "--response-field", "r"), "give no --text-field ('t')"),

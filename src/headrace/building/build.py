@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+import numpy as np
+
 from headrace.building.existing import Existing, prepare
 from headrace.building.faults import FaultyInputError
 from headrace.building.form import DocumentForm
@@ -21,12 +23,13 @@ from headrace.building.processes import Workers
 from headrace.building.work import Work
 from headrace.errors import BuildError, Problem, TokenizerError
 from headrace.events import BuildFinished, Notice, Subscriber, ignore
-from headrace.manifest import INDEX_NAME, Store
+from headrace.manifest import INDEX_NAME, Store, dtype_name_for
 from headrace.sources import BadInput, Discovery, Documents, discover
 from headrace.sources.files import CUT_BYTES
 from headrace.sources.given import given_documents, given_file
 from headrace.sources.rawfile import DamagedFileError
 from headrace.storage.compression import parse_compression
+from headrace.storage.hdf5_writer import MAX_CHUNK_BYTES
 from headrace.storage.lance_names import LANCE_MODULES, require_lance
 from headrace.tokenizers.base import BatchTokenizer, TextEncoder
 from headrace.tokenizers.gigatoken import ENCODING_MODULES
@@ -222,6 +225,8 @@ def build(
         loaded = form.load(lambda text: on_event(Notice(kind="tokenizer", message=text)))
         boundary_id, bos_id = resolve_boundary(loaded, boundary), resolve_bos(loaded, "auto") if bos else None
         loaded = form.taking_documents(loaded, boundary_id, bos_id)
+        if store == "hdf5":
+            _check_chunk(chunk_tokens, loaded.vocab_size)
         options = ContentOptions(
             boundary_token_id=boundary_id,
             bos_token_id=bos_id,
@@ -317,6 +322,12 @@ def _check_store(store: str, compression: str) -> None:
             f"compression is {compression!r}: what Lance compresses cannot be mapped; wanted none", usage=True
         )
     require_lance("store 'lance'")
+
+
+def _check_chunk(chunk_tokens: int, vocab_size: int) -> None:
+    most = MAX_CHUNK_BYTES // np.dtype(dtype_name_for(vocab_size)).itemsize
+    if chunk_tokens > most:
+        raise BuildError(f"chunk_tokens: wanted 1 to {most} for this vocabulary, found {chunk_tokens}", usage=True)
 
 
 def _check_options(

@@ -36,11 +36,14 @@ def fields_hint(shard: SourceShard, drops: Sequence[Drop]) -> str:
     file = next((file for file in shard.files if lacking and file.label == lacking.path), None)
     if lacking is None or file is None:
         return ""
+    missing = lacking.reason.removeprefix("no field ")
     names: dict[str, None] = dict.fromkeys(file.given.field_names() if file.given else ())  # in order, each once
     for line in _first_lines(file):
-        names |= dict.fromkeys(_field_names(line, lacking.reason.removeprefix("no field ")))
+        names |= dict.fromkeys(_field_names(line, missing))
         if len(names) >= _MOST_NAMES:
             break
+    if "." in missing and missing in names:
+        return f"; a dot leads into an object: the field named {missing!r} cannot be given, rename it"
     shown = [repr(name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}...") for name in names]
     return (
         f"; the {'items' if file.given else 'lines'} have the fields {', '.join(shown[:_MOST_NAMES])}" if names else ""

@@ -24,9 +24,9 @@ from headrace.storage.hdf5_rows import DocumentRows
 from headrace.storage.incoming import Origins, checked_tokens
 from headrace.storage.layout import LOSS_MASK
 
-__all__ = ["HDF5ShardWriter"]
+__all__ = ["MAX_CHUNK_BYTES", "HDF5ShardWriter"]
 
-_MAX_CHUNK_BYTES = (1 << 32) - 1
+MAX_CHUNK_BYTES = (1 << 32) - 1
 """HDF5 before version 2 allows no larger chunk."""
 _WRITEBACK_BYTES = 1 << 24
 """After so many more bytes, they begin to go to the disk."""
@@ -345,7 +345,7 @@ class HDF5ShardWriter(DocumentWriter):
 
 def _whole_chunk(chunk_size: int, itemsize: int) -> int:
     """`chunk_size` as an `int`, if HDF5 can have such chunks."""
-    most = _MAX_CHUNK_BYTES // itemsize
+    most = MAX_CHUNK_BYTES // itemsize
     try:
         size = operator.index(chunk_size)
     except TypeError:

@@ -215,7 +215,7 @@ def resolve_boundary(tokenizer: BatchTokenizer, option: str | int | None = None)
     if option is not None:
         return _resolve(tokenizer, str(option), "boundary")
     token = _named(tokenizer, "eos")
-    if tokenizer.ref.kind == NO_TOKENIZER:
+    if isinstance(tokenizer, NoTokenizer):
         raise BoundaryError(
             "the boundary token is not known, for there is no tokenizer to say it: give the id that ends each document, 0 to "
             f"{tokenizer.vocab_size - 1}, by --boundary"

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-import numpy as np
-
 from headrace.building.existing import Existing, prepare
 from headrace.building.faults import FaultyInputError
 from headrace.building.form import DocumentForm
@@ -23,13 +21,13 @@ from headrace.building.processes import Workers
 from headrace.building.work import Work
 from headrace.errors import BuildError, Problem, TokenizerError
 from headrace.events import BuildFinished, Notice, Subscriber, ignore
-from headrace.manifest import INDEX_NAME, Store, dtype_name_for
+from headrace.manifest import INDEX_NAME, Store
 from headrace.sources import BadInput, Discovery, Documents, discover
 from headrace.sources.files import CUT_BYTES
 from headrace.sources.given import given_documents, given_file
 from headrace.sources.rawfile import DamagedFileError
 from headrace.storage.compression import parse_compression
-from headrace.storage.hdf5_writer import MAX_CHUNK_BYTES
+from headrace.storage.hdf5_writer import largest_chunk
 from headrace.storage.lance_names import LANCE_MODULES, require_lance
 from headrace.tokenizers.base import BatchTokenizer, TextEncoder
 from headrace.tokenizers.gigatoken import ENCODING_MODULES
@@ -325,7 +323,7 @@ def _check_store(store: str, compression: str) -> None:
 
 
 def _check_chunk(chunk_tokens: int, vocab_size: int) -> None:
-    most = MAX_CHUNK_BYTES // np.dtype(dtype_name_for(vocab_size)).itemsize
+    most = largest_chunk(vocab_size)
     if chunk_tokens > most:
         raise BuildError(f"chunk_tokens: wanted 1 to {most} for this vocabulary, found {chunk_tokens}", usage=True)
 

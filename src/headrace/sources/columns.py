@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from headrace.errors import HeadraceError, MissingExtraError
-from headrace.sources.chat import ChatFault, ChatTemplate, conversation_text
+from headrace.sources.chat import ChatFault, ChatTemplate
 from headrace.sources.documents import BadInput, BatchBuilder, Drop
 from headrace.sources.field import Field, Ids, split_field
 from headrace.sources.files import Cut, label
@@ -171,11 +171,10 @@ class ColumnReader:
         self._keep(documents, np.array(kept, np.int64), len(values))
 
     def _chat_of(self, value: object, tools: object, chat: ChatTemplate) -> bytes | str:
-        name = self._field.name
         if value is None:
-            return f"{name} is null"
+            return f"{self._field.name} is null"
         try:
-            text = conversation_text(value, name, tools=tools, tools_name=self._field.tools or "", sparse=True)
+            text = self._field.conversation(value, tools, sparse=True)
             return chat.document(text.encode()) if text or self._keep_empty else "empty"
         except ChatFault as fault:
             return str(fault)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import SourceError
 from headrace.manifest import dtype_name_for
-from headrace.sources.chat import ChatTemplate
+from headrace.sources.chat import ChatTemplate, conversation_text
 from headrace.sources.pairs import PAIR_BYTES, parts_of
 
 __all__ = ["Field", "Ids", "as_field", "split_field"]
@@ -152,6 +152,10 @@ class Field:
     def columns(self) -> tuple[str, ...]:
         """The names of all fields that are read."""
         return (*self.texts, *(name for name in (self.tools, self.id_name) if name is not None))
+
+    def conversation(self, messages: object, tools: object, *, sparse: bool = False) -> str:
+        """The JSON text of a conversation out of what its two fields hold; arguments and errors as of `conversation_text`."""
+        return conversation_text(messages, self.name, tools=tools, tools_name=self.tools or "", sparse=sparse)
 
     def samples(self, document: bytes) -> tuple[bytes, ...]:
         """The texts that a document was made of; none of a conversation, which is encoded otherwise."""

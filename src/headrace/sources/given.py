@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from headrace.errors import SourceError
-from headrace.sources.chat import ChatFault, ChatTemplate, conversation_text
+from headrace.sources.chat import ChatFault, ChatTemplate
 from headrace.sources.decoder import BATCH_BYTES
 from headrace.sources.documents import BadInput, BatchBuilder, DocumentBatch, Drop
 from headrace.sources.field import Field, Ids, as_field, split_field
@@ -195,8 +195,7 @@ class _Reader:
         offered = _at(item, self.field.tools) if self.field.tools else None
         tools = None if isinstance(offered, _Lacking) else offered
         try:
-            text = conversation_text(value, self.field.name, tools=tools, tools_name=self.field.tools or "")
-            messages, replaced = self._encoded(text, self.field.name)
+            messages, replaced = self._encoded(self.field.conversation(value, tools), self.field.name)
             if not messages and not self._keep_empty:
                 return "empty", False
             return (chat.document(messages), replaced) if isinstance(messages, bytes) else (messages, False)

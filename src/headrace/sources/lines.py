@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
-from headrace.sources.chat import ChatFault, conversation_text
+from headrace.sources.chat import ChatFault
 from headrace.sources.documents import BadInput
 from headrace.sources.field import Field, Ids, as_field, split_field
 from headrace.sources.pairs import pair
@@ -167,8 +167,15 @@ class LineParser:
         if self.field.ids is not None:
             return _ids_of(value, name, self.field.ids)
         if self.field.chat is not None:
-            return _conversation_of(value, _tools_of(row, self.field.tools), self.field)
+            return self._conversation_of(row, value)
         return value if isinstance(value, str) else LineFault(f"{name} is not a string")
+
+    def _conversation_of(self, row: object, messages: object) -> str | LineFault:
+        tools = _at(row, split_field(self.field.tools), None) if self.field.tools else None
+        try:
+            return self.field.conversation(messages, tools)
+        except ChatFault as fault:
+            return LineFault(str(fault))
 
     def _pair_of(self, row: object) -> tuple[str, str] | LineFault:
         texts: list[str] = []
@@ -180,35 +187,26 @@ class LineParser:
         return texts[0], texts[1]
 
 
-def _conversation_of(messages: object, tools: object, field: Field) -> str | LineFault:
-    try:
-        return conversation_text(messages, field.name, tools=tools, tools_name=field.tools or "")
-    except ChatFault as fault:
-        return LineFault(str(fault))
-
-
-def _tools_of(row: object, name: str | None) -> object:
-    """What a conversation is offered; None where its line has no such field."""
-    value: Any = row
-    for key in split_field(name) if name else ():
-        value = cast("Mapping[str, Any]", value).get(key) if isinstance(value, dict) else None
-    return value if name else None
-
-
 _Found = str | bytes | tuple[str, str]
 """A text, the bytes of ids, or a prompt and a response."""
 
 
 def _value_of(row: object, path: Sequence[str], name: str) -> object:
     """What a field holds, or its fault."""
-    value: Any = row
-    for key in path:
-        if not isinstance(value, dict) or key not in value:
-            return LineFault(f"no field {name}")
-        value = cast("Mapping[str, Any]", value)[key]
+    value = _at(row, path, LineFault(f"no field {name}"))
     if value is None:
         return LineFault(f"{name} is null")
     return LineFault(f"not JSON (NaN or Infinity in {name})") if value is _CONSTANT else value
+
+
+def _at(row: object, path: Sequence[str], default: object) -> object:
+    """What a field holds; the default where there is none."""
+    value: Any = row
+    for key in path:
+        if not isinstance(value, dict) or key not in value:
+            return default
+        value = cast("Mapping[str, Any]", value)[key]
+    return value
 
 
 def _ids_of(value: object, name: str, ids: Ids) -> bytes | LineFault:

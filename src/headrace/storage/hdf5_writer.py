@@ -14,7 +14,7 @@ from isal.isal_zlib import crc32
 from numpy.typing import ArrayLike, NDArray
 
 from headrace.errors import WriterError
-from headrace.manifest import ShardEntry
+from headrace.manifest import ShardEntry, dtype_name_for
 from headrace.storage.atomic import fresh_name, fsync_file, fsync_folder, start_writeback
 from headrace.storage.compression import parse_compression
 from headrace.storage.document_writer import NO_MASK, DocumentWriter
@@ -24,9 +24,9 @@ from headrace.storage.hdf5_rows import DocumentRows
 from headrace.storage.incoming import Origins, checked_tokens
 from headrace.storage.layout import LOSS_MASK
 
-__all__ = ["MAX_CHUNK_BYTES", "HDF5ShardWriter"]
+__all__ = ["HDF5ShardWriter", "largest_chunk"]
 
-MAX_CHUNK_BYTES = (1 << 32) - 1
+_MAX_CHUNK_BYTES = (1 << 32) - 1
 """HDF5 before version 2 allows no larger chunk."""
 _WRITEBACK_BYTES = 1 << 24
 """After so many more bytes, they begin to go to the disk."""
@@ -97,7 +97,7 @@ class HDF5ShardWriter(DocumentWriter):
             text_hashes=text_hashes,
             loss_mask=loss_mask,
         )
-        self.chunk_size = chunk_size = _whole_chunk(chunk_size, self.dtype.itemsize)
+        self.chunk_size = chunk_size = _whole_chunk(chunk_size, largest_chunk(self.vocab_size))
         if flush_chunks < 1:
             raise WriterError(f"flush_chunks is at least 1, not {flush_chunks}")
         self.dataset_name = dataset_name
@@ -343,9 +343,13 @@ class HDF5ShardWriter(DocumentWriter):
             self._on_its_way = size
 
 
-def _whole_chunk(chunk_size: int, itemsize: int) -> int:
+def largest_chunk(vocab_size: int) -> int:
+    """Tokens of a chunk at most, for tokens of a vocabulary of so many ids."""
+    return _MAX_CHUNK_BYTES // np.dtype(dtype_name_for(vocab_size)).itemsize
+
+
+def _whole_chunk(chunk_size: int, most: int) -> int:
     """`chunk_size` as an `int`, if HDF5 can have such chunks."""
-    most = MAX_CHUNK_BYTES // itemsize
     try:
         size = operator.index(chunk_size)
     except TypeError:

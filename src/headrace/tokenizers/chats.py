@@ -119,9 +119,11 @@ class Conversations(StandIn):
     def _piece(self, chat: Chat, start: int, stop: int, tokens: list[_Token]) -> Iterator[_Token]:
         """Tokens of characters between two special tokens: as they are, but where a message spells a special token."""
         piece = chat.text[start:stop]
-        written = [chat.spelled.get(character, character) for character in piece]
-        self._require_whole("".join(written), first=start == 0)
-        if not any(character in piece for character in chat.spelled):
+        spelled = any(character in piece for character in chat.spelled)
+        written = [chat.spelled.get(character, character) for character in piece] if spelled else [piece]
+        if self._alphabets is not None:
+            self._require_whole("".join(written), self._alphabets[start == 0])
+        if not spelled:
             yield from tokens
             return
         lengths = np.array([len(text) for text in written], np.int64)
@@ -132,8 +134,8 @@ class Conversations(StandIn):
             first = int(place[begin])
             yield token, first, max(int(place[end - 1]) + 1, first) if end > begin else first
 
-    def _require_whole(self, text: str, *, first: bool) -> None:
-        lost = self._alphabets[first].first_lost(text) if self._alphabets else None
+    def _require_whole(self, text: str, alphabet: Alphabet) -> None:
+        lost = alphabet.first_lost(text)
         if lost:
             raise TokenizerError(f"{self.ref.name}: {lost_character(lost)}")
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config
 from transformers.utils import logging
 
@@ -113,13 +114,11 @@ def check_causal(model: Any) -> None:  # noqa: ANN401  # as above
     """
     ids = torch.tensor([[0, 0], [0, 1]])
     try:
-        with torch.no_grad():
-            first = logits_of(model.eval(), {"input_ids": ids})[:, 0]
+        first = _scores(model, {"input_ids": ids})[0][:, 0]
     except _NO_MODEL as error:
         raise TrainingError(
             f"the {model.config.model_type} that was made of its configuration cannot work: {_first_line(error)}"
         ) from error
-    model.train()
     if not torch.allclose(first[0], first[1], rtol=1e-3, atol=1e-5):
         raise TrainingError(
             f"the {model.config.model_type} sees the tokens that it is to predict; wanted a causal model (some become one by "
@@ -141,21 +140,27 @@ def check_apart(model: Any) -> None:  # noqa: ANN401  # as above
         "document_ids": torch.tensor([[0, 0, 1]]),
         "position_ids": torch.tensor([[0, 1, 0]]),
     }
-    model.eval()
     why = "they see each other, or have other positions than alone"
     try:
-        with torch.no_grad():
-            together = logits_of(model, window)
-            alone = torch.cat([logits_of(model, {"input_ids": ids}) for ids in (first, second)], 1)
-        apart = torch.allclose(together, alone, rtol=1e-3, atol=1e-5)
+        together, *alone = _scores(model, window, {"input_ids": first}, {"input_ids": second})
+        apart = torch.allclose(together, torch.cat(alone, 1), rtol=1e-3, atol=1e-5)
     except _NO_MODEL as error:
         apart, why = False, _first_line(error)
-    model.train()
     if not apart:
         raise TrainingError(
             f"documents_apart: a {model.config.model_type} does not keep the documents of a window apart: {why}. Leave it out, "
             "or take another model"
         )
+
+
+def _scores(model: Any, *parts: dict[str, Tensor]) -> list[Tensor]:  # noqa: ANN401  # as above
+    """The logits of some batches, without dropout; the model is left as one that is trained."""
+    model.eval()
+    try:
+        with torch.no_grad():
+            return [logits_of(model, part) for part in parts]
+    finally:
+        model.train()
 
 
 def weights_of(folder: str | Path, *, local: bool = True, config: Any = None) -> Any:  # noqa: ANN401  # as above

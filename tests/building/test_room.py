@@ -62,6 +62,29 @@ def test_what_compresses_well_fits(sources, tmp_path, monkeypatch):
     assert headrace.build(sources, tmp_path / "c", workers=1, compression="gzip").documents == 2000
 
 
+@pytest.mark.parametrize(("free_bytes", "fits"), [(95_000_000, False), (105_000_000, True)])
+def test_a_shard_that_gets_its_name_meanwhile(tmp_path, monkeypatch, free_bytes, fits):
+    """It is counted, once, and no reason to stop."""
+    free(monkeypatch, free_bytes)
+    check = room.RoomCheck(tmp_path, [SourceShard(0, (SourceFile(tmp_path / "0", "0", 200_000_000, "jsonl", None),))])
+    partial = tmp_path / ".000000-0000-0000.h5.partial"
+    partial.touch()
+    os.truncate(partial, 100_000_000)
+    scandir = os.scandir
+
+    def named_once_listed(path):
+        with scandir(path) as entries:
+            listed = list(entries)
+        if partial.exists():
+            partial.rename(tmp_path / "000000-0000-0000.h5")
+        return nullcontext(listed)
+
+    monkeypatch.setattr(os, "scandir", named_once_listed)
+    with nullcontext() if fits else pytest.raises(BuildError, match=r"rest needs about 0\.1 GB"):
+        check.look({(0, 0): 100_000_000})
+    assert not partial.exists()
+
+
 @pytest.mark.parametrize(("free_bytes", "fits"), [(140_000_000, False), (160_000_000, True)])
 def test_compressed_input_is_weighed(tmp_path, monkeypatch, free_bytes, fits):
     """Plain files that follow compressed ones are not taken to expand as those do.

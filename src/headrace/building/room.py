@@ -77,13 +77,26 @@ class RoomCheck:
         return max(rest, 0) / done
 
     def _bytes_in_folder(self) -> int:
-        return sum(entry.stat().st_size for entry in self._files() if entry.is_file())
+        """Of shards, whole or not.
+
+        Workers name them meanwhile: one that has a new name by the time it is looked at is met under that the second time.
+        """
+        sizes: dict[int, int] = {}
+        for entry in (entry for _ in range(2) for entry in self._files()):
+            with suppress(FileNotFoundError):
+                sizes[entry.inode()] = entry.stat().st_size
+        return sum(sizes.values())
 
     def _files(self) -> Iterator[os.DirEntry[str]]:
-        """Of shards, whole or not."""
-        yield from (entry for entry in os.scandir(self._folder) if ".h5" in entry.name)
-        growing = (self._folder / WRITING).glob("*") if (self._folder / WRITING).is_dir() else ()
+        yield from (entry for entry in _entries(self._folder) if ".h5" in entry.name)
+        growing = (Path(entry.path) for entry in _entries(self._folder / WRITING))
         for place in (self._folder, *growing):
             for data_set in DATA_SETS:
-                with suppress(FileNotFoundError):
-                    yield from os.scandir(place / data_set / "data")
+                yield from _entries(place / data_set / "data")
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder; nothing where it is gone."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        return list(entries)
+    return []

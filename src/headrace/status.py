@@ -62,8 +62,10 @@ def build_status(path: str | os.PathLike[str]) -> BuildStatus:
     """
     folder = Path(path)
     building = read_building(folder)
+    running = building is not None and _locked(folder)
+    # Only now: a build that has ended between one and the other has published its corpus before.
     manifest = read_manifest(folder) if (folder / INDEX_NAME).exists() else None
-    if building is not None and _locked(folder):
+    if building is not None and running:
         return _unfinished(folder, building, manifest, "running")
     if building is not None and not _superseded(folder, building, manifest):
         return _unfinished(folder, building, manifest, "dead")

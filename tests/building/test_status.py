@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import headrace
+from headrace import status
 from headrace.building.output import OutputFolder
 from headrace.errors import MissingShardError
 from headrace.events import Event, ShardWritten
@@ -111,6 +112,47 @@ def test_of_a_corpus_that_is_changed(sources, write_jsonl, tmp_path, mode):
     (during,) = seen
     assert (during.state, during.mode, during.finished, during.fingerprint) == ("running", mode, 1, old)
     assert build_status(output).fingerprint == new
+
+
+@pytest.mark.parametrize("mode", ["build", "append", "overwrite"])
+def test_of_a_build_that_ends_meanwhile(sources, tmp_path, monkeypatch, mode):
+    """Between two looks at the folder: it is done, not dead, and what is told is of the new corpus."""
+    output = tmp_path / "c"
+    if mode != "build":
+        headrace.build(sources / "a.jsonl", output, workers=1)
+    written, ends = threading.Event(), threading.Event()
+
+    def halt(event: Event) -> None:
+        if isinstance(event, ShardWritten):
+            written.set()
+            ends.wait()
+
+    options = {} if mode == "build" else {mode: True}
+    build = threading.Thread(
+        target=headrace.build,
+        args=(sources / "b.jsonl", output),
+        kwargs={"workers": 1, "on_event": halt, **options},
+        daemon=True,
+    )
+    build.start()
+    written.wait()
+    locked = status._locked
+
+    def locked_once_it_has_ended(folder: Path) -> bool:
+        ends.set()
+        build.join()
+        return locked(folder)
+
+    monkeypatch.setattr(status, "_locked", locked_once_it_has_ended)
+    found = build_status(output)
+    corpus = headrace.open(output).manifest
+    assert found == BuildStatus(
+        path=str(output),
+        state="done",
+        documents=corpus.total_documents,
+        tokens=corpus.total_tokens,
+        fingerprint=corpus.fingerprint.hex,
+    )
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

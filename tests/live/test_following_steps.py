@@ -15,6 +15,7 @@ import headrace
 from headrace import Corpus, Loader, Plan
 from headrace.errors import CorruptShardError, FormatError, ManifestError, MissingShardError, UnreadableShardError
 from headrace.in_progress import BUILDING_NAME, JOURNAL
+from headrace.storage import growing
 from headrace.testing.contract import StoreCase, StoreContract
 
 RANDOM = np.random.default_rng(61)
@@ -231,6 +232,28 @@ def test_an_empty_partial_is_none(tmp_path, stepped_build):
     assert not corpus.refresh()
     assert len(corpus) == count
     assert len(headrace.open(tmp_path, live=True).documents) == 12
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_partial_that_is_emptied_while_it_is_looked_at(tmp_path, stepped_build, monkeypatch, known):
+    """It is given up, not damaged, although it has its name for a moment longer."""
+    build = stepped_build(tmp_path, DOCUMENTS)
+    build.finish(0)
+    build.write(1, 8)
+    corpus = headrace.open(tmp_path, live=True)
+    partial, counts = tmp_path / build.open[1].path, growing._File.counts
+
+    def counts_once_it_is_empty(file):
+        os.truncate(partial, 0)
+        return counts(file)
+
+    monkeypatch.setattr(growing._File, "counts", counts_once_it_is_empty)
+    count = len(corpus)
+    if known:
+        assert not corpus.refresh()
+        assert len(corpus) == count
+    else:
+        assert len(headrace.open(tmp_path, live=True).documents) == 12
 
 
 def test_a_damaged_partial_ends_in_an_error(tmp_path, stepped_build):

@@ -20,7 +20,7 @@ from headrace.storage.hdf5_open import naming
 from headrace.storage.hdf5_reader import HASH_COLUMN, ID_COLUMNS, as_hashes, check_hashes, checked_ids
 from headrace.storage.layout import DATASET, LOSS_MASK, crc_name
 
-__all__ = ["GrowingData", "GrowingShard", "HeldShard"]
+__all__ = ["GrowingData", "GrowingShard", "HeldShard", "is_gone"]
 
 _COLUMNS = ("end", "source_row", "source_byte", "source_file")
 _READ_ATTEMPTS = 30
@@ -267,12 +267,20 @@ def _open(path: Path) -> h5py.File:
     except FileNotFoundError as error:
         raise MissingShardError(f"{path}: no such file") from error
     except OSError as error:
-        if not path.exists():  # it was renamed while HDF5 opened it
+        if is_gone(path):  # since HDF5 began to open it
             raise MissingShardError(f"{path}: no such file") from error
         raise CorruptShardError(f"{path}: HDF5 cannot open it: {error}") from error
     if handle is None:
         raise _given_up(path)
     return h5py.File(handle)
+
+
+def is_gone(path: Path) -> bool:
+    """Whether a growing shard has its name no more, or is empty: a writer that gives it up empties it and then removes it."""
+    try:
+        return not path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return True
 
 
 def _given_up(path: Path) -> MissingShardError:

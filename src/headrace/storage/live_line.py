@@ -239,7 +239,7 @@ class LiveLineMaker:
         return part
 
     def _grown(self, path: Path, opened: OpenShard) -> "GrowingShard":
-        from headrace.storage.growing import GrowingShard  # noqa: PLC0415  # imports h5py
+        from headrace.storage.growing import GrowingShard, is_gone  # noqa: PLC0415  # imports h5py
 
         try:
             if self._growing is not None and self._growing.path == path:
@@ -247,7 +247,7 @@ class LiveLineMaker:
             else:
                 self._growing = GrowingShard(path, opened.name.removesuffix(".h5"))
         except CorruptShardError as error:
-            if path.exists():
+            if not is_gone(path):
                 raise
             raise MissingShardError(f"{path}: was given up by its writer") from error
         return self._growing

@@ -12,7 +12,8 @@ from headrace.errors import UnreadableShardError
 from headrace.manifest import Fingerprint
 from headrace.storage.extents import ExtentTable, ShardExtents
 from headrace.storage.id_range import IdRange
-from headrace.storage.lance_pages import Fragment, PageTable
+from headrace.storage.lance_fragments import Fragment
+from headrace.storage.lance_pages import PageTable
 from headrace.storage.lance_pieces import FlatPiece, LibraryPiece, PackedPiece, Piece
 from headrace.storage.lance_rows import LanceRows
 from headrace.storage.lance_windows import PackedPages

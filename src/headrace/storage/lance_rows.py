@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from headrace.errors import CorruptShardError
 from headrace.storage.lance_apart import call, on_fork
 from headrace.storage.lance_columns import TokenColumn
+from headrace.storage.lance_fragments import Fragment
 from headrace.storage.lance_open import naming, open_dataset
-from headrace.storage.lance_pages import Fragment, PageTable
+from headrace.storage.lance_pages import PageTable
 from headrace.storage.lance_pieces import LibraryPiece
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from headrace.errors import CorruptShardError
 from headrace.storage.kept import Kept
 from headrace.storage.lance_dictionary import Dictionary
+from headrace.storage.lance_fragments import Fragment
 from headrace.storage.lance_packed import Packing, chunk_offsets, items_of, look_up, unpack_chunks
-from headrace.storage.lance_pages import Fragment
 from headrace.storage.lance_pieces import PackedPiece
 from headrace.storage.pool import HandlePool
 from headrace.storage.shard_files import Io

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from headrace.documents import Documents
-from headrace.errors import FormatError, MissingShardError
+from headrace.errors import FormatError, HeadraceError, MissingShardError
+from headrace.in_progress import BUILDING_NAME, file_mark
 from headrace.manifest import (
     INDEX_NAME,
     Fingerprint,
@@ -151,6 +152,20 @@ def open_index(path: Path, options: dict[str, Any], version: str | None = None) 
         options: `io`, `verify` and `vocab_size` of `open_corpus`.
         version: a fingerprint, or the first digits of one.
     """
+    while True:
+        mark = file_mark(path)
+        try:
+            corpus = _open_index(path, options, version)
+        except HeadraceError:
+            if file_mark(path) == mark:
+                raise
+        else:
+            if file_mark(path) == mark:
+                return corpus
+        # Since its index was read, the corpus was replaced, and perhaps its shards have other names now.
+
+
+def _open_index(path: Path, options: dict[str, Any], version: str | None) -> Corpus:
     manifest = _read_index(path, version)
     known = manifest.version != 1
     how: Any = {"io": options["io"], "verify": options["verify"] != "off"}
@@ -172,8 +187,6 @@ def _read_index(path: Path, version: str | None) -> Manifest:
     try:
         return open_manifest(path) if version is None else read_version(path, version, open_manifest)
     except MissingShardError as error:
-        from headrace.in_progress import BUILDING_NAME  # noqa: PLC0415  # who reads a corpus needs none of it
-
         if path.exists() or not (path.parent / BUILDING_NAME).exists():
             raise
         raise MissingShardError(

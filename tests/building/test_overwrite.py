@@ -4,10 +4,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import headrace
+from headrace import corpus
+from headrace.building import publishing
 from headrace.errors import BuildError, OutputExistsError, SourceError
 
 SCRIPT = Path(__file__).with_name("killed_at_every_step.py")
@@ -47,6 +50,34 @@ def test_the_new_corpus_replaces_the_old(sources, old_sources, published, tmp_pa
         "lock",
     ]
     assert headrace.build(sources, tmp_path / "c", workers=1).resumed == 2
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_opened_while_it_is_replaced(sources, old_sources, tmp_path, monkeypatch, whole):
+    """Who had read the old index when its shards gave up their names opens the old corpus still, or the new one, once whole."""
+    headrace.build(old_sources, tmp_path / "c", workers=1)
+    tokens = headrace.open(tmp_path / "c")[:].tolist()
+    open_line = corpus.open_line
+
+    def publish(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def once_replaced(*arguments: Any, **options: Any) -> Any:
+        with monkeypatch.context() as changed:
+            changed.setattr(corpus, "open_line", open_line)
+            if whole:
+                headrace.build(sources, tmp_path / "c", workers=1, overwrite=True)
+            else:
+                changed.setattr(publishing, "publish_corpus", publish)
+                with pytest.raises(KeyboardInterrupt):
+                    headrace.build(sources, tmp_path / "c", workers=1, overwrite=True)
+        monkeypatch.undo()
+        return open_line(*arguments, **options)
+
+    monkeypatch.setattr(corpus, "open_line", once_replaced)
+    opened = headrace.open(tmp_path / "c")[:].tolist()
+    assert (opened == tokens) == (not whole)
+    assert opened == headrace.open(tmp_path / "c")[:].tolist()
 
 
 def test_overwriting_with_the_same(sources, published, tmp_path):

@@ -23,6 +23,8 @@ from headrace.errors import BuildError, Problem, TokenizerError
 from headrace.events import BuildFinished, Notice, Subscriber, ignore
 from headrace.manifest import INDEX_NAME, Store
 from headrace.sources import BadInput, Discovery, Documents, discover
+from headrace.sources.content import Format
+from headrace.sources.field import Field
 from headrace.sources.files import CUT_BYTES
 from headrace.sources.given import given_documents, given_file
 from headrace.sources.rawfile import DamagedFileError
@@ -192,25 +194,15 @@ def build(
     if append and overwrite:
         raise BuildError("append adds to a corpus and overwrite replaces it; wanted one of the two", usage=True)
     _check_store(store, compression)
-    given = given_documents(inputs)
-    if given is not None and dedup != "none":
-        raise BuildError(
-            "dedup reads the documents twice, and those of a program can be read once only: write them to a file (JSON lines) "
-            "and build that, or leave duplicates out before"
-        )
-    if given is not None:
-        found = Discovery.of_documents(given_file(given, form.field, paths=given is inputs))
-    else:
-        paths = cast("Sequence[str]", [inputs] if isinstance(inputs, str | os.PathLike) else inputs)
-        found = discover(
-            paths,
-            format=format,
-            include=include,
-            text_field=form.field,
-            text_split=text_split,
-            allow_duplicates=allow_duplicates,
-            cut_bytes=CUT_BYTES,
-        )
+    found = _find(
+        inputs,
+        form.field,
+        dedup=dedup,
+        format=format,
+        include=include,
+        text_split=text_split,
+        allow_duplicates=allow_duplicates,
+    )
     _tell_notices(found, on_event)
     existing: Existing = "append" if append else "overwrite" if overwrite else "resume"
     count = workers or default_workers()
@@ -267,13 +259,48 @@ def build(
             _keep(work, error, found, on_event)
             raise
     if validate:
-        verdict = verify_corpus(folder.path)
-        advice = ": they do not read back as written; check the disk"
-        require_ok(verdict.shards, verdict.others, where=f"{folder.path}: ", advice=advice)
+        _validate(folder.path)
     corpus, added, outcomes, resumed = made
     report = closing_report(str(output), corpus, added, outcomes, resumed=resumed, seconds=time.monotonic() - started)
     on_event(report)
     return report
+
+
+def _find(
+    inputs: str | os.PathLike[str] | Iterable[Any] | Documents,
+    field: Field,
+    *,
+    dedup: str,
+    format: Format,  # noqa: A002  # as of `build`
+    include: Sequence[str],
+    text_split: str,
+    allow_duplicates: bool,
+) -> Discovery:
+    """The files that hold the documents, or what a program gave in their place."""
+    given = given_documents(inputs)
+    if given is None:
+        return discover(
+            cast("Sequence[str]", [inputs] if isinstance(inputs, str | os.PathLike) else inputs),
+            format=format,
+            include=include,
+            text_field=field,
+            text_split=text_split,
+            allow_duplicates=allow_duplicates,
+            cut_bytes=CUT_BYTES,
+        )
+    if dedup != "none":
+        raise BuildError(
+            "dedup reads the documents twice, and those of a program can be read once only: write them to a file (JSON lines) "
+            "and build that, or leave duplicates out before"
+        )
+    return Discovery.of_documents(given_file(given, field, paths=given is inputs))
+
+
+def _validate(folder: Path) -> None:
+    """Read everything back."""
+    verdict = verify_corpus(folder)
+    advice = ": they do not read back as written; check the disk"
+    require_ok(verdict.shards, verdict.others, where=f"{folder}: ", advice=advice)
 
 
 def _keep(work: Work, error: BaseException, found: Discovery, on_event: Subscriber) -> None:

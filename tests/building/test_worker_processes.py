@@ -67,7 +67,10 @@ def start(sources, halted, until, children, tmp_path, store):
 
 def partials(output: Path) -> list[str]:
     """Names of the shards that are being written."""
-    found = [*output.glob(".0*.partial"), *output.glob(".headrace/writing/.0*/docs.lance/data/0*.lance")]
+    try:
+        found = [*output.glob(".0*.partial"), *output.glob(".headrace/writing/.0*/docs.lance/data/0*.lance")]
+    except FileNotFoundError:  # a folder in which it would have looked has just gone
+        return []
     return [path.relative_to(output).parts[2 * (path.suffix == ".lance")] for path in found]
 
 

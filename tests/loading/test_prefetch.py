@@ -183,7 +183,7 @@ def test_an_iterator_that_a_fork_has_copied_goes_on():
         "    sys.exit(os.waitpid(child, 0)[1])\n"
     )
     words = [sys.executable, "-P", "-W", "ignore::DeprecationWarning", "-c", code]  # of forking beside a thread
-    ended = subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    ended = subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=500, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

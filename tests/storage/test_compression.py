@@ -343,7 +343,7 @@ if __name__ == "__main__":
     children = [context.Process(target=read, args=(corpus, wanted, seed, answers)) for seed in range(2, 2 + workers)]
     for child in children:
         child.start()
-    seeds = sorted(answers.get(timeout=60) for _ in children)
+    seeds = sorted(answers.get(timeout=240) for _ in children)
     for child in children:
         child.join()
     stop.set()
@@ -362,7 +362,7 @@ def test_worker_processes(tmp_path, compression, method, workers):
     np.save(tmp_path / "wanted.npy", line_of(shards)[0])
     (tmp_path / "main.py").write_text(PROCESSES)
     arguments = [sys.executable, tmp_path / "main.py", method, folder, tmp_path / "wanted.npy", str(workers)]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=500)
     assert done.stdout == f"{list(range(2, 2 + workers))} {[0] * workers}\n", done.stderr
 
 

@@ -10,7 +10,7 @@ import pytest
 import headrace
 from headrace.building import passes
 from headrace.building.engine import Listener, PoolEngine, SerialEngine
-from headrace.building.faults import FaultyInputError
+from headrace.building.faults import BadDocumentsError, FaultyInputError
 from headrace.building.job import ContentOptions
 from headrace.building.processes import Workers
 from headrace.building.survey import Survey, SurveyJob
@@ -80,6 +80,17 @@ def test_it_stops_at_the_builds_faults(sources, tmp_path, monkeypatch, options):
     with pytest.raises(FaultyInputError) as found:
         surveyed(SerialEngine(None), jobs_of(sources, tmp_path, **options))
     assert str(found.value) == str(built.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"dedup": "exact"}, {"sample_seed": 1}])
+def test_all_bad_documents_are_counted(tmp_path, options):
+    """Those behind the batch that has the first of them too: as many are counted as there are places."""
+    bad = [3, 4_000, 4_001, 11_000, 19_999]
+    lines = ["bad" if row in bad else json.dumps({"text": f"document {row} " * 5}) for row in range(20_000)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    with pytest.raises(BadDocumentsError, match=r"^5 bad documents; ") as found:
+        headrace.build(tmp_path / "a.jsonl", tmp_path / "c", workers=1, **options)
+    assert [drop.row for drop in found.value.drops] == bad
 
 
 def test_a_worker_that_dies_is_replaced(sources, tmp_path):

@@ -4,7 +4,7 @@ Each source shard is read as the build will read it, by the same processes, and 
 pass is made for is left to collectors, which see every batch; what they write lies in a folder that goes with the build.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,10 +94,9 @@ class SurveyJob:
         first: list[Drop] = []
         reports = Reports(tally, hooks.report)
         hooks.at(start_of(self.shard))
-        batches = wanted_batches(self.shard, self.options)
+        batches = self._batches(tally)
         for batch in batches:
             require_folder(self.output)
-            tally.add(batch)
             first += faults_in(batch.drops)[: MOST_KEPT - len(first)]
             refuse_faults(self.shard, self.options, tally, first, batches)
             for collector in collectors:
@@ -106,3 +105,9 @@ class SurveyJob:
                 hooks.at(place)
             reports.tell()
         hooks.report(tally)
+
+    def _batches(self, tally: Tally) -> Iterator[DocumentBatch]:
+        """Yield what is read; it is counted at once, for bad documents are looked for behind the batch that holds one."""
+        for batch in wanted_batches(self.shard, self.options):
+            tally.add(batch)
+            yield batch

@@ -105,6 +105,22 @@ def test_a_special_token_in_a_text_is_text(loaded, hard):
     assert loaded.id_to_token(4) == "</s>"
 
 
+def test_added_tokens_keep_their_ids(path, tmp_path):
+    """Special tokens among the added ones, in the vocabulary or behind it, move no others, and are found in no text."""
+    made = tokenizers.Tokenizer.from_file(str(path))
+    made.add_special_tokens(["<extra>", tokenizers.AddedToken("<more>", lstrip=True)])
+    made.add_tokens(["covidword"])
+    made.add_special_tokens(["<last>"])
+    made.add_tokens(["zweitwort"])
+    made.save(str(tmp_path / "tokenizer.json"))
+    made.encode_special_tokens = True
+    text = "a covidword <extra> <more>zweitwort<last>covidword"
+    found = load_tokenizer(tmp_path).encode(text)
+    assert found == made.encode(text, add_special_tokens=False).ids
+    assert found.count(made.token_to_id("covidword")) == 2
+    assert not {made.token_to_id(token) for token in ("<extra>", "<more>", "<last>")} & set(found)
+
+
 def test_who_encodes_is_said(path):
     """A notice tells that gigatoken refused it, and who encodes instead; the kind stays what it is."""
     notices = []

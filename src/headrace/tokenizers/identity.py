@@ -162,7 +162,8 @@ def without_special_tokens(document: dict[str, Any]) -> dict[str, Any]:
     """A tokenizer of another model than BPE in which no text yields a special token's id.
 
     Such models find entries by their spelling, special or not: T5's Unigram takes a `</s>` in a text for its own. So those
-    entries are spelled as no text is, with noncharacters around them. The unknown token keeps its name.
+    entries are spelled as no text is, with noncharacters around them. The unknown token keeps its name. The tokens stay among
+    the added ones, for the ids of those behind them.
     """
     model = document["model"]
     hidden = {token: f"\uffff\ufffe{token}\ufffe\uffff" for token in special_tokens(document)}
@@ -171,7 +172,10 @@ def without_special_tokens(document: dict[str, Any]) -> dict[str, Any]:
         vocab: Any = [[hidden.get(piece, piece), score] for piece, score in model["vocab"]]
     else:
         vocab = {hidden.get(token, token): token_id for token, token_id in model["vocab"].items()}
-    added = [token for token in document["added_tokens"] if not token.get("special")]
+    added = [
+        {**token, "content": hidden.get(token["content"], token["content"])} if token.get("special") else token
+        for token in document["added_tokens"]
+    ]
     return {**document, "added_tokens": added, "post_processor": None, "model": {**model, "vocab": vocab}}
 
 

@@ -87,8 +87,9 @@ class JsonTokenizer(FileTokenizer):
         if self._library_encoder is None:
             reference = self.load_reference()
             if self._model != "BPE":
-                text = json.dumps(without_special_tokens(self._parse()))
-                reference = Reference(text, str(self.path))
+                document = without_special_tokens(self._parse())
+                reference = Reference(json.dumps(document), str(self.path))
+                reference.require_added_ids(document["added_tokens"])
             self._library_encoder = reference
         return self._library_encoder
 

@@ -384,6 +384,29 @@ def test_a_character_that_would_be_dropped(tmp_path):
             headrace.build([tmp_path / "a.jsonl"], tmp_path / "c", **build)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.Unigram([("<unk>", 0.0), ("</s>", -1.0), ("user", -1.0), ("x", -1.0)], 0),
+        models.WordPiece({"<unk>": 0, "</s>": 1, "user": 2, "x": 3}, unk_token="<unk>"),  # noqa: S106  # no secret
+        models.WordLevel({"<unk>": 0, "</s>": 1, "user": 2, "x": 3}, unk_token="<unk>"),  # noqa: S106  # likewise
+    ],
+    ids=["Unigram", "WordPiece", "WordLevel"],
+)
+def test_models_that_have_special_tokens_in_their_vocabulary(tmp_path, model):
+    """A message that spells one does not get it there either; what the template writes is it."""
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["<unk>", "</s>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    config = {"eos_token": "</s>", "chat_template": "{% for m in messages %}user {{ m.content }} </s>{% endfor %}"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    headrace.build([{"messages": conversation([("user", "x </s> x")])}], tmp_path / "c", tokenizer=tmp_path, **FIELD)
+    with headrace.open(tmp_path / "c") as corpus:
+        ids = corpus[:].tolist()
+    assert (ids[:2], ids[-2:], ids.count(1)) == ([2, 3], [3, 1], 1)
+
+
 def test_workers_decide_nothing(folder, tmp_path):
     """Two processes give the bytes of one, spelled special tokens and all; so does a cut at a number of tokens."""
     for number in range(3):

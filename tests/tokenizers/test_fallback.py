@@ -191,6 +191,17 @@ def test_added_tokens_that_gigatoken_finds_too(byte_level, added_token, write_js
         assert loaded.encode(text) == reference.encode(text, add_special_tokens=False).ids
 
 
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip"])
+@pytest.mark.parametrize("other", ["\n\n", " lead", "trail "])
+def test_added_tokens_that_take_white_space_of_others(byte_level, added_token, write_json, flag, other):
+    """The library gives both tokens, gigatoken the first alone: so it does not encode."""
+    path = write_json(byte_level(added_tokens=[added_token(256, "word", **{flag: True}), added_token(257, other)]))
+    loaded = load_tokenizer(path)
+    reference = tokenizers.Tokenizer.from_file(str(path))
+    for text in (f"a{other}word{other}b", f"word {other}word", f"{other}{other} word"):
+        assert loaded.encode(text) == reference.encode(text, add_special_tokens=False).ids
+
+
 @pytest.mark.parametrize("prefix", ["hf:", "tokenizers:"])
 def test_the_library_can_be_asked_for(gpt2, gpt2_folder, prefix, texts):
     """With `hf:` before a path the ids are the same, by the other implementation, under the same identity."""
@@ -275,6 +286,15 @@ def test_what_both_refuse_is_an_error(write_json, byte_level):
     path = write_json(byte_level(normalizer={"type": "Nonsense"}))
     with pytest.raises(TokenizerError, match=r"supported by gigatoken.*refused by the tokenizers library"):
         load_tokenizer(path)
+
+
+def test_a_panic_of_the_library_is_told(write_json, byte_level, added_token, tmp_path):
+    """As what it refuses is: here the normalizer leaves nothing of an added token, and it is looked for within a character."""
+    strips = {"type": "Strip", "strip_left": True, "strip_right": False}
+    path = write_json(byte_level(normalizer=strips, added_tokens=[added_token(256, "\n\n", normalized=True)]))
+    (tmp_path / "a.jsonl").write_text('{"text": "known"}\n{"text": "\u65e5"}\n', encoding="utf-8")
+    with pytest.raises(TokenizerError, match=r"a.jsonl:2: .*cannot encode the text: "):
+        headrace.build(tmp_path / "a.jsonl", tmp_path / "c", tokenizer=path, boundary=0, workers=1)
 
 
 def test_a_text_without_ids_is_named(write_json, byte_level, tmp_path):

@@ -24,19 +24,20 @@ def require_added_as_gigatoken(tokens: Sequence[dict[str, Any]], label: str, *, 
     """
     composes = _has(around, "type", "NFC")
     prefixes = _has(around, "add_prefix_space", found=True)
+    spaced = any(token["content"] != token["content"].strip() for token in tokens)
     for token in tokens:
-        if reason := _reason(token, composes=composes, prefixes=prefixes):
+        if reason := _reason(token, composes=composes, prefixes=prefixes, spaced=spaced):
             raise TokenizerError(
                 f"{label}: the added token {token['content']!r} is not supported by gigatoken: {reason}"
             )
 
 
-def _reason(token: dict[str, Any], *, composes: bool, prefixes: bool) -> str | None:
+def _reason(token: dict[str, Any], *, composes: bool, prefixes: bool, spaced: bool) -> str | None:
     content: str = token["content"]
     if token.get("single_word"):
         return "it would be found within words, too (single_word)"
-    if (token.get("lstrip") or token.get("rstrip")) and content != content.strip():
-        return "it takes the white space around it, and has some itself (lstrip, rstrip)"
+    if (token.get("lstrip") or token.get("rstrip")) and spaced:
+        return "it takes the white space around it, and an added token begins or ends with some (lstrip, rstrip)"
     if composes and not content.isascii():
         return "it is not ASCII, and the normalizer is NFC"
     if prefixes and content[:1].isspace():

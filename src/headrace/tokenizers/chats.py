@@ -13,6 +13,7 @@ from headrace.sources.chat import Chat, ChatTemplate, chat_of
 from headrace.tokenizers.alphabet import Alphabet, lost_character
 from headrace.tokenizers.base import BatchTokenizer, DocumentMasks, joined_ids
 from headrace.tokenizers.chat_template import TEMPLATE_NAME
+from headrace.tokenizers.identity import parse_tokenizer_json, without_special_tokens
 from headrace.tokenizers.reference import CANNOT_ENCODE, UnencodedTextError, rust_errors
 from headrace.tokenizers.stand_in import StandIn
 from headrace.tokenizers.tokenizer_json import JsonTokenizer
@@ -150,21 +151,17 @@ class Conversations(StandIn):
     @cached_property
     def _special(self) -> Any:  # noqa: ANN401  # a tokenizers.Tokenizer
         """Takes spellings of special tokens for these."""
-        return self._loaded(first=True)
+        return self._loaded(first=True, special=True)
 
     @cached_property
     def _plain(self) -> Any:  # noqa: ANN401  # likewise
         """Takes them for text; and ..."""
-        encoder = self._loaded(first=True)
-        encoder.encode_special_tokens = True
-        return encoder
+        return self._loaded(first=True, special=False)
 
     @cached_property
     def _within(self) -> Any:  # noqa: ANN401  # likewise
         """... puts nothing before it that belongs before the first word of a text alone."""
-        encoder = self._loaded(first=False)
-        encoder.encode_special_tokens = True
-        return encoder
+        return self._loaded(first=False, special=False)
 
     @cached_property
     def _alphabets(self) -> tuple[Alphabet, Alphabet] | None:
@@ -172,16 +169,20 @@ class Conversations(StandIn):
         within, whole = Alphabet.of(self._within), Alphabet.of(self._plain)
         return within and whole and (within, whole)
 
-    def _loaded(self, *, first: bool) -> Any:  # noqa: ANN401  # likewise
+    def _loaded(self, *, first: bool, special: bool) -> Any:  # noqa: ANN401  # likewise
         from tokenizers import Tokenizer  # noqa: PLC0415  # only where conversations are encoded
 
         assert isinstance(self.tokenizer, JsonTokenizer)  # noqa: S101  # it has a template
-        document: dict[str, Any] = json.loads(self.tokenizer.text)
+        document = parse_tokenizer_json(self.tokenizer.text, str(self.tokenizer.path))
+        if not special and document["model"]["type"] != "BPE":
+            document = without_special_tokens(document)
         document |= {"post_processor": None, "truncation": None, "padding": None}
         if not first:
             _put_nothing_first(document.get("pre_tokenizer"))
         with rust_errors(f"{self.tokenizer.path} is refused by the tokenizers library"):
-            return Tokenizer.from_str(json.dumps(document))
+            encoder: Any = Tokenizer.from_str(json.dumps(document))
+        encoder.encode_special_tokens = not special
+        return encoder
 
 
 def _put_nothing_first(part: Any) -> None:  # noqa: ANN401  # of a tokenizer.json

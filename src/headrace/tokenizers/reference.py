@@ -120,8 +120,9 @@ class Reference:
         """
         self._require_whole(texts)
         try:
-            encodings: list[Encoding] = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        except Exception:  # noqa: BLE001  # the library's errors have no type; what cannot be encoded alone is told
+            with rust_errors(f"{self._label}: {CANNOT_ENCODE}"):
+                encodings: list[Encoding] = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        except TokenizerError:  # which text it is
             encodings = [self._encoded_alone(index, text) for index, text in enumerate(texts)]
         return [encoding.ids for encoding in encodings]
 

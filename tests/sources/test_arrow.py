@@ -113,6 +113,18 @@ def test_joined_files(tmp_path, kind, rows):
             discover([tmp_path / "b.arrow"])
 
 
+def test_joined_files_of_which_the_last_has_no_batch(tmp_path):
+    """However long its schema is, it does not hide the rows before it."""
+    empty = pa.schema([("text", pa.string())], {"note": "x" * 5_000}).empty_table()
+    data = written(tmp_path / "a.arrow", pa.table({"text": ["a"] * 1_000}), "file").path.read_bytes()
+    none = written(tmp_path / "none.arrow", empty, "file").path.read_bytes()
+    assert len(discover([tmp_path / "none.arrow"]).files) == 1
+    for joined, start in ((data + none, len(data)), (none + none, len(none))):
+        (tmp_path / "b.arrow").write_bytes(joined)
+        with pytest.raises(SourceError, match=rf"b\.arrow: several Arrow files joined to one, .* byte {start},"):
+            discover([tmp_path / "b.arrow"])
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_flipped_bits(tmp_path, form):
     """Damage is an error that names the file, or changes texts; it never ends in anything else."""

@@ -185,6 +185,7 @@ def archive(kind: str) -> bytes:
         (b"\x04\x22\x4d\x18" + bytes(50), "compressed with lz4"),
         (lzma.compress(LINE, lzma.FORMAT_ALONE), "compressed with lzma"),
         (b"LZIP\x01" + bytes(50), "compressed with lzip"),
+        (b"FEA1" + bytes(50), "a Feather file of version 1"),
         (gzip.compress(archive("zip")), "a zip archive"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",  # the archives hold the time

@@ -19,6 +19,8 @@ _FILE_MAGIC = b"ARROW1"
 _SEAM = _FILE_MAGIC + _FILE_MAGIC + bytes(2)
 _MOST_PADDING = 256
 """Bytes between the last batch of a file and its footer, at most: the mark of the end, and what a writer may add."""
+_MOST_SCHEMA = 16 * 1024 * 1024
+"""Bytes before the footer of a file without batches, at most."""
 _STREAM_MAGIC = b"\xff\xff\xff\xff"
 _STREAM_END = _STREAM_MAGIC + bytes(4)
 ARROW_MAGICS = (_FILE_MAGIC, _STREAM_MAGIC)
@@ -81,10 +83,11 @@ def _seam(raw: RawFile) -> str | None:
     size = struct.unpack("<i", raw.read_at(raw.file.size - len(_FILE_MAGIC) - 4, 4))[0]
     footer = raw.file.size - len(_FILE_MAGIC) - 4 - size
     try:
-        most = footer - _end_of_batches(raw.read_at(footer, size))  # bytes before the last file
+        end = _end_of_batches(raw.read_at(footer, size))
     except struct.error:  # damage that pyarrow has not met yet
         return None
-    begin = max(most - _MOST_PADDING, 0)
+    most = footer - end  # bytes before the last file
+    begin = max(most - (_MOST_PADDING if end else _MOST_SCHEMA), 0)
     place = raw.read_at(begin, max(most - begin, 0) + len(_SEAM)).rfind(_SEAM)
     start = begin + place + len(_FILE_MAGIC)
     joined = f"several Arrow files joined to one, the last at byte {start}, whose batches alone could be read; give them apart"

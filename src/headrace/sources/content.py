@@ -42,6 +42,7 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
     (b"Rar!\x1a\x07", "a rar archive; unpack it first"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file; wanted JSON lines, text or Parquet"),
+    (b"FEA1\0\0\0\0", "a Feather file of version 1, which is not read; write it again as version 2, which is Arrow"),
     (b"\x04\x22\x4d\x18", "compressed with lz4, which is not read; wanted gzip, zstd, bz2, xz or none"),
     (b"\x1f\x9d", "compressed with compress, which is not read; wanted gzip, zstd, bz2, xz or none"),
     (b"LZIP\x01", "compressed with lzip, which is not read; wanted gzip, zstd, bz2, xz or none"),

@@ -78,6 +78,16 @@ def test_a_wrong_count(headrace, tmp_path, files):
     assert "documents: b.jsonl: 2 documents, but the list of fetched files says 3" in ran.err
 
 
+@pytest.mark.parametrize(("number", "told"), [(1, False), (3, True)])
+def test_a_count_of_what_is_not_wanted(headrace, tmp_path, files, number, told):
+    """What `--max-documents` leaves of a file is no other count than that of the list, however it is read."""
+    entries = [entry(files[0], documents=3 if told else 2), entry(files[1])]
+    write(tmp_path / "manifest.json", entries)
+    ran = headrace("build", tmp_path / "manifest.json", "-o", tmp_path / "out", "--max-documents", number)
+    assert ran.code == 0
+    assert ("list of fetched files says" in ran.err) == told
+
+
 def test_a_wrong_hash(headrace, tmp_path, files):
     """A hash that differs is an error that names the file, and nothing is published."""
     write(tmp_path / "manifest.json", [entry(files[1]), entry(files[0], sha256="0" * 64)])

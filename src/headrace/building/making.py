@@ -86,7 +86,7 @@ def make(
     publish_logs(work.shards, finished)
     corpus = publish(work, manifest, outcomes, tokenizer, {"root": str(found.root)})
     _tell_drops(outcomes, manifest, on_event)
-    _tell_counts(manifest, found, on_event)
+    _tell_counts(outcomes, manifest, found, on_event)
     _tell_unread(manifest, on_event)
     _tell_same(manifest, on_event)
     return corpus, manifest, outcomes, resumed
@@ -157,10 +157,12 @@ def _without_duplicates(setting: Setting, jobs: Sequence[ShardJob], folder: Path
     return jobs
 
 
-def _tell_counts(added: Manifest, found: Discovery, on_event: Subscriber) -> None:
+def _tell_counts(outcomes: Sequence[ShardOutcome], added: Manifest, found: Discovery, on_event: Subscriber) -> None:
     """Where a list of fetched files counts other documents than were read; what counts is for its writer to say."""
     counts = {source.path: source.documents + sum(source.dropped.values()) for source in added.sources}
     unread = {source.path for source in added.sources if not source.whole}
+    # A small file is read in one piece, of which documents behind the last that was wanted are not counted.
+    unread.update(source.path for outcome in outcomes if outcome.ended_early for source in outcome.sources)
     for file in found.files:
         promised = file.promise.documents if file.promise else None
         if promised not in {None, counts[file.label]} and file.label not in unread:

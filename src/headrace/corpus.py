@@ -91,6 +91,10 @@ def open_corpus(
         MissingShardError, FormatError, ManifestError, CorruptShardError, UnreadableShardError: naming the files.
         MissingShardError: (a FileNotFoundError) also where there is no such version; the known ones are named.
     """
+    if not os.fspath(path):
+        raise MissingShardError(
+            "the path is empty; wanted a corpus folder, its shards.json, one .h5 file, or a Lance data set"
+        )
     lance = split_version(path)
     path = Path(path)
     if io not in {"mmap", "pread"}:

@@ -211,6 +211,32 @@ def test_a_split_that_makes_no_sense(headrace, tmp_path, write_lines, fractions)
     assert not (tmp_path / "parts").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("verify", ""),
+        ("info", ""),
+        ("show", "", "--at", "0"),
+        ("split", "", "-o", "parts", "--fraction", "val=0.5"),
+        ("split", ".", "-o", "", "--fraction", "val=0.5"),
+        ("status", ""),
+        ("plot", ""),
+        ("plot", ".", "-o", ""),
+        ("train", ".", "-o", ""),
+    ],
+)
+def test_an_empty_path_is_not_the_working_directory(headrace, tmp_path, monkeypatch, write_lines, arguments):
+    """An empty path, as of a shell variable that is not set, is wrong usage, also in the folder of a corpus."""
+    source = write_lines(tmp_path / "a.jsonl", ["x"])
+    assert headrace("build", source, "-o", tmp_path / "c").code == 0
+    monkeypatch.chdir(tmp_path / "c")
+    before = sorted((tmp_path / "c").iterdir())
+    ran = headrace(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert "it is empty; wanted a path" in ran.err
+    assert sorted((tmp_path / "c").iterdir()) == before
+
+
 def test_a_path_that_begins_with_a_dash(headrace, tmp_path, monkeypatch, write_lines):
     """`--` ends the options of every command."""
     monkeypatch.chdir(tmp_path)

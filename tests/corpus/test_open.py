@@ -444,3 +444,13 @@ def test_costs_of_importing():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
     assert os.path.isabs(headrace.__file__)  # noqa: PTH117
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_an_empty_path(tmp_path, monkeypatch, live):
+    """An empty path, as of a variable that is not set, is not the corpus in the working directory."""
+    headrace.build(headrace.Documents(["a"], name="a"), tmp_path / "c", tokenizer="bytes")
+    monkeypatch.chdir(tmp_path / "c")
+    with pytest.raises(MissingShardError, match="the path is empty"):
+        headrace.open("", live=live)
+    assert len(headrace.open(".")) == 2

@@ -6,16 +6,25 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.paths import given_path
 from headrace.cli.terminal import printable
 
 __all__ = ["plot"]
 
 
 def plot(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, which may be at work.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", parser=given_path, help="Folder of a run, which may be at work.")
+    ],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="PNG or SVG, by its name; by default RUN/run.svg."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            parser=given_path,
+            help="PNG or SVG, by its name; by default RUN/run.svg.",
+        ),
     ] = None,
 ) -> None:
     """Draw the log of a training run: loss, perplexities, learning rate, gradient norms, tokens a second, skipped steps."""

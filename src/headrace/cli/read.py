@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli.paths import given_path
 from headrace.cli.terminal import JsonLines, print_rows, printable, settings, size
 from headrace.events import ignore
 
@@ -26,7 +27,11 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0
 
 Corpus = Annotated[
     Path,
-    typer.Argument(metavar="CORPUS", help="A corpus folder, its shards.json, one HDF5 file, or a Lance data set."),
+    typer.Argument(
+        metavar="CORPUS",
+        parser=given_path,
+        help="A corpus folder, its shards.json, one HDF5 file, or a Lance data set.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from headrace.cli.paths import given_path
 from headrace.cli.terminal import JsonLines, ProgressDisplay, print_split, settings
 
 __all__ = ["split"]
@@ -13,9 +14,18 @@ By = Literal["auto", "text", "tokens"]
 
 
 def split(
-    path: Annotated[Path, typer.Argument(metavar="CORPUS", help="A corpus folder, or its shards.json.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="CORPUS", parser=given_path, help="A corpus folder, or its shards.json.")
+    ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FOLDER", help="The folder of the parts, which are folders in it.")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FOLDER",
+            parser=given_path,
+            help="The folder of the parts, which are folders in it.",
+        ),
     ],
     fractions: Annotated[
         list[str],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli.paths import given_path
 from headrace.cli.terminal import print_rows, size
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ __all__ = ["status"]
 
 
 def status(
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="The output folder of a build.")],
+    output: Annotated[Path, typer.Argument(metavar="OUT", parser=given_path, help="The output folder of a build.")],
     json_object: Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")] = False,
 ) -> None:
     """Say whether a build is running, dead or done, and how far it is."""

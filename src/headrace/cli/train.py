@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from headrace.cli.paths import given_path
 from headrace.cli.terminal import JsonLines, settings
 from headrace.errors import MissingExtraError
 
@@ -24,7 +25,8 @@ def train(
         str | None, typer.Argument(metavar="[CORPUS]", help="A corpus; may be left out where a run file names it.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="RUN", help="The run's folder, to be made.")
+        Path | None,
+        typer.Option("-o", "--output", metavar="RUN", parser=given_path, help="The run's folder, to be made."),
     ] = None,
     run: Annotated[
         Path | None,
@@ -32,6 +34,7 @@ def train(
             "--run",
             "--run-file",  # torchrun's own parser refuses --run, wherever it stands, as short for two of its options
             metavar="FILE",
+            parser=given_path,
             help="A run file (TOML), such as RUN/run.toml; flags win. Under torchrun say --run-file.",
         ),
     ] = None,

@@ -62,3 +62,38 @@ def test_too_little_memory_names_the_source(tmp_path):
     assert "a.jsonl: not enough memory" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out" / "shards.json").exists()
+
+
+UNTHREADED = """
+import threading
+from headrace.cli.main import run
+def start(thread): raise RuntimeError("can't start new thread")  # as Python does where the system refuses one
+threading.Thread.start = start
+run()
+"""
+
+
+def test_no_more_threads(tmp_path):
+    """Where the system starts no more threads, as at a limit of processes, that is said in one line; nothing is published."""
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' * 9, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", UNTHREADED, "build", "a.jsonl", "-o", "out", "--workers", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "headrace: the system starts no more threads" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out" / "shards.json").exists()
+
+
+def test_a_working_directory_that_is_gone(tmp_path):
+    """A relative path in a folder that was removed is one line that says so; an absolute one is read."""
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n', encoding="utf-8")
+    assert shell(f"{HEADRACE} build a.jsonl -o out", tmp_path).returncode == 0
+    (tmp_path / "gone").mkdir()
+    done = shell(f"cd gone && rmdir ../gone && {HEADRACE} info out; {HEADRACE} verify {tmp_path}/out", tmp_path)
+    assert done.stderr == "headrace: the working directory is not there any more\n"
+    assert done.stdout.startswith("000000-0000-0000  ok\n")

@@ -22,6 +22,9 @@ from headrace.errors import HeadraceError
 
 __all__ = ["app", "run"]
 
+_NO_THREAD = "can't start new thread"
+"""As Python puts it, in an error of no class of its own."""
+
 app = typer.Typer(
     name="headrace",
     no_args_is_help=True,
@@ -75,6 +78,11 @@ def run() -> None:
             sys.exit(130)
         if isinstance(error, MemoryError):
             error = HeadraceError(f"not enough memory: {error or 'an allocation failed'}")
+        if isinstance(error, RuntimeError) and str(error).startswith(_NO_THREAD):
+            error = HeadraceError(
+                "the system starts no more threads: the limit of processes (ulimit -u, or a container's) or of memory is "
+                "reached"
+            )
         if not isinstance(error, HeadraceError | OSError | ValueError):
             raise
         print_error(error)

@@ -1,5 +1,6 @@
 """What reaches the terminal: errors, progress, JSON lines and numbers."""
 
+import errno
 import json
 import os
 import sys
@@ -59,6 +60,8 @@ def print_error(error: Exception) -> None:
         text = str(error)
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             text = f"{os.fsdecode(error.filename)}: {error.strerror}"
+        elif isinstance(error, FileNotFoundError) and error.strerror == os.strerror(errno.ENOENT):  # of os.getcwd
+            text = "the working directory is not there any more"
         sys.stderr.write(f"headrace: {printable(text, sys.stderr)}\n")
         return
     summary, *more = error.summary.split("\n")
@@ -133,7 +136,7 @@ class ProgressDisplay:
         if not sys.stderr.isatty():
             work = f"{size(event.input_bytes)}, {event.workers} worker{'s' * (event.workers != 1)}"
             if isinstance(event, SplitStarted):
-                text = f"splitting into {event.output}: {', '.join(event.parts)}; {event.shards} shards, {work}\n"
+                text = f"splitting into {event.output}: {', '.join(event.parts)}; {event.shards} shard{'s' * (event.shards != 1)}, {work}\n"
             else:
                 text = f"building {event.output}: {event.source_shards} source shard{'s' * (event.source_shards != 1)}, {work}, tokenizer {event.tokenizer}\n"
             sys.stderr.write(printable(text, sys.stderr))

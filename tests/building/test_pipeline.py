@@ -189,3 +189,10 @@ def test_packing_into_nothing():
     """A group has at least one token."""
     with pytest.raises(ValueError, match="max_tokens is at least 1"):
         list(headrace.pack_documents(headrace.Tokenizer(), ["a"], 0))
+
+
+@pytest.mark.parametrize("text", ["ab", b"ab"])
+def test_one_text_is_not_documents(text):
+    """A text in place of texts is refused, for its characters would be documents."""
+    with pytest.raises(WriterError, match="wanted an iterable of documents, found one"):
+        list(headrace.pack_documents(headrace.Tokenizer(), text, 3))

@@ -166,8 +166,13 @@ class ShardedTokenizationPipeline:
 def _check_shard(shard_id: str, documents: Iterable[str]) -> None:
     if not shard_id or shard_id.startswith(".") or "/" in shard_id or not shard_id.isprintable():
         raise WriterError(f"a shard id is a plain file name, not {shard_id!r}")
+    _refuse_one_text(documents, f"shard {shard_id}: ")
+
+
+def _refuse_one_text(documents: Iterable[str], where: str = "") -> None:
+    """Refuse a text, whose characters would be documents."""
     if isinstance(documents, str | bytes):
-        raise WriterError(f"shard {shard_id}: wanted an iterable of documents, found one {type(documents).__name__}")
+        raise WriterError(f"{where}wanted an iterable of documents, found one {type(documents).__name__}")
 
 
 def pack_documents(
@@ -190,7 +195,13 @@ def pack_documents(
 
     Yields:
         Lists of `max_tokens` ids, the last one shorter if need be.
+
+    Raises:
+        ValueError: `max_tokens` is below 1.
+        WriterError: (a ValueError) a text in place of texts.
+        BoundaryError: (a ValueError) the tokenizer does not say its boundary and none was given.
     """
+    _refuse_one_text(documents)
     if max_tokens < 1:
         raise ValueError(f"max_tokens is at least 1, not {max_tokens}")
     boundary = resolve_boundary(tokenizer, None) if boundary_token_id is None else boundary_token_id

@@ -55,12 +55,17 @@ def test_torch_alone_is_loaded_for_torch():
 
 
 @pytest.mark.parametrize(
-    ("module", "framework"),
-    [("torch", "torch"), ("adapters.huggingface", "transformers"), ("adapters.jax", "jax")],
+    ("module", "absent", "framework"),
+    [
+        ("torch", "torch", "torch"),
+        ("adapters.huggingface", "transformers", "transformers"),
+        ("adapters.huggingface", "torch", "transformers"),
+        ("adapters.jax", "jax", "jax"),
+    ],
 )
-def test_a_framework_that_is_not_there(module, framework):
+def test_a_framework_that_is_not_there(module, absent, framework):
     """Without its framework an adapter says which extra to install."""
-    code = f"import sys; sys.modules['{framework}'] = None\ntry: import headrace.{module}\n"
+    code = f"import sys; sys.modules['{absent}'] = None\ntry: import headrace.{module}\n"
     code += "except ImportError as error: print(type(error).__name__, error)"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert f"pip install 'headrace[{framework}]'" in done.stdout

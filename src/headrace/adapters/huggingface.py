@@ -7,16 +7,15 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader
-
 try:
+    import torch
+    from torch.utils.data import DataLoader
     from transformers import TrainerCallback
     from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 except ModuleNotFoundError as error:
     from headrace.errors import MissingExtraError
 
-    raise MissingExtraError("transformers is not installed: pip install 'headrace[transformers]'") from error
+    raise MissingExtraError(f"{error.name} is not installed: pip install 'headrace[transformers]'") from error
 
 from headrace.adapters.torch.ranks import DataParallel, data_parallel
 from headrace.adapters.torch.stream import BatchStream

@@ -246,7 +246,7 @@ def resolve_bos(tokenizer: BatchTokenizer, option: str | None = None) -> int | N
     if token is None:
         raise BoundaryError(
             f"the BOS token is not known: {_label(tokenizer)} does not say what begins a document (no bos_token in a "
-            f"{CONFIG_NAME} beside it). Pass one: {_choices(tokenizer)}"
+            f"{CONFIG_NAME} beside it); leave out --bos, or name the token there"
         )
     return _entry(tokenizer, token, f"BOS (bos_token of {CONFIG_NAME})")
 

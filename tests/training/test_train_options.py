@@ -51,6 +51,16 @@ def test_weights_in_a_folder_called_as_a_model(tmp_path, monkeypatch, place):
     assert settled(RunOptions(corpus="corpus", config="tiny")).config == "tiny"
 
 
+def test_a_configuration_counts_from_the_run_file_alone(tmp_path, monkeypatch):
+    """One that is not there is not looked for in the working folder, where another may lie."""
+    (tmp_path / "small.json").touch()
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "runs/run.toml"
+    path.parent.mkdir()
+    path.write_text('corpus = "c"\nconfig = "small.json"\n')
+    assert read_options(path).config == str(tmp_path / "runs/small.json")
+
+
 def test_flags_win(tmp_path):
     """What is given takes the place of what the file says, and of what would exclude it."""
     path = tmp_path / "run.toml"

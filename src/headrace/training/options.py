@@ -181,7 +181,9 @@ def settled(options: RunOptions) -> RunOptions:
 
 def _is_path(name: str, value: str, folder: Path) -> bool:
     """Return whether a field says a path, which counts from the folder: not the name of a model."""
-    return name in {"corpus", "evaluate"} or ((name, value) not in _NAMES and (folder / value).exists())
+    if name == "pretrained":
+        return (folder / value).exists()
+    return (name, value) not in _NAMES
 
 
 def _wrong_types(options: RunOptions) -> list[Problem]:

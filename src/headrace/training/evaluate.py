@@ -52,6 +52,7 @@ def perplexity(
     limit: int | None = None,
     documents_apart: bool = False,
     boundary_loss: BoundaryLoss = "keep",
+    before_batch: Callable[[], object] | None = None,
 ) -> Perplexity:
     """Read a corpus once, in order: every token but the first is a target once, that of a shorter last window included.
 
@@ -69,6 +70,7 @@ def perplexity(
         limit: most batches that are read, from the front; by default all.
         documents_apart: a token sees its own document alone.
         boundary_loss: which predictions at the borders of documents count, as for `Loader`.
+        before_batch: called before each one; what it raises ends all.
 
     Raises:
         PlanError: the corpus is too short, or a number is out of range: with a stride above the window, targets would be left
@@ -94,6 +96,8 @@ def perplexity(
     count = torch.zeros((), dtype=torch.int64, device=device)
     with _evaluating(model), torch.no_grad():
         for part in islice(_parts(loader, plan, device), limit):
+            if before_batch is not None:
+                before_batch()
             total += summed_loss(model, part, precision)
             count += (part["targets"] != IGNORED).sum()
     targets = int(count)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -19,7 +19,7 @@ from headrace.events import Notice
 from headrace.reading import Corpus
 from headrace.training.checkpoint import Checkpoint, save
 from headrace.training.evaluate import Perplexity, perplexity
-from headrace.training.log import RunLog, SkipAlarm, StepRecord
+from headrace.training.log import RunLog, SkipAlarm, StepRecord, read_log
 from headrace.training.loss import IGNORED
 from headrace.training.model import fields_of, seed_torch
 from headrace.training.options import RunOptions
@@ -41,7 +41,9 @@ def evaluate(
     model: Any,  # noqa: ANN401  # any model of transformers
     held_out: Corpus,
     ranks: Ranks,
+    *,
     limit: int | None = None,
+    before_batch: Callable[[], object] | None = None,
 ) -> Perplexity:
     """Take the perplexity of a model as its run asks for it; of `limit` batches, or of all."""
     return perplexity(
@@ -55,6 +57,7 @@ def evaluate(
         limit=limit,
         documents_apart=options.documents_apart,
         boundary_loss=options.boundary_loss,
+        before_batch=before_batch,
     )
 
 
@@ -64,6 +67,10 @@ class EpochLosses:
 
     total: float = 0.0
     steps: int = 0
+
+
+class _Stopped(Exception):  # noqa: N818  # no error: an evaluation that is left to --resume
+    pass
 
 
 class Run:
@@ -108,11 +115,10 @@ class Run:
                 self._log = stack.enter_context(RunLog(self._output, first))
             self._start(first)
             batches = iter(PinnedBatches(loader, self._ranks.device, of=self._options.accumulate, ignore_index=IGNORED))
-            stopping = False
+            stopping = self._is_due(first) and self._evaluate(first, stop)
             while loader.step < made.steps and not stopping:
                 self._take(batches)
-                stopping = self._told_to(stop)
-                self._after(loader.step, last=stopping or loader.step == made.steps)
+                stopping = self._after(loader.step, stop)
         return RunReport(
             output=str(self._output),
             step=loader.step,
@@ -183,21 +189,38 @@ class Run:
         counts = torch.stack([(part["targets"] != IGNORED).sum() for part in parts])
         return int(self._ranks.total(counts.sum()))
 
-    def _after(self, step: int, *, last: bool) -> None:
-        """Do what is due once `step` steps were taken."""
-        options, plan = self._options, self._made.loader.plan
+    def _after(self, step: int, stop: Stop) -> bool:
+        """Do what is due once `step` steps were taken; returns whether the run is to stop."""
         self._look_at_skips(step)
-        ended = False
-        if plan.order != "random":
-            before, epochs = (plan.first_sample(number) // plan.windows for number in (step - 1, step))
-            ended = epochs > before
-            if ended:
-                self._end_epoch(step, epochs)
-        every = options.evaluate_every
-        if self._held_out is not None and (ended or step == self._made.steps or (every and step % every == 0)):
-            self._evaluate(step, self._held_out)
-        if last or step % options.checkpoint_every == 0:
+        if epoch := self._ended(step):
+            self._end_epoch(step, epoch)
+        stopping = self._evaluate(step, stop) if self._evaluated_at(step) else self._told_to(stop)
+        if stopping or step == self._made.steps or step % self._options.checkpoint_every == 0:
             self._save(step)
+        return stopping
+
+    def _ended(self, step: int) -> int:
+        """Return the number of passes over the corpus, where the last of so many steps ended one; else 0."""
+        plan = self._made.loader.plan
+        if plan.order == "random":
+            return 0
+        before, epochs = (plan.first_sample(number) // plan.windows for number in (step - 1, step))
+        return epochs if epochs > before else 0
+
+    def _evaluated_at(self, step: int) -> bool:
+        """Return whether an evaluation comes after so many steps."""
+        every = self._options.evaluate_every
+        due = self._ended(step) or step == self._made.steps or (every and step % every == 0)
+        return self._held_out is not None and bool(due)
+
+    def _is_due(self, step: int) -> bool:
+        """Return whether the evaluation after so many steps is still to come, for the run was stopped before its end."""
+        if not step or not self._evaluated_at(step):
+            return False
+        done = self._log is None or any(
+            line["event"] == "evaluated" and line["step"] == step for line in read_log(self._output)
+        )
+        return bool(self._ranks.most(not done))
 
     def _look_at_skips(self, step: int) -> None:
         skipped = self._last is not None and self._last.skipped
@@ -221,14 +244,25 @@ class Run:
         value = Perplexity(mean, losses.steps).value
         self._tell("epoch", EpochEnded(step=step, epoch=epoch, train_perplexity=value))
 
-    def _evaluate(self, step: int, held_out: Corpus) -> None:
-        # Every rank reads all of it: none has to wait for another.
-        found = evaluate(self._options, self._made.model, held_out, self._ranks)
+    def _evaluate(self, step: int, stop: Stop) -> bool:
+        """Evaluate, unless the run is to stop, or is told to meanwhile; returns whether it is."""
+        assert self._held_out is not None  # noqa: S101
+
+        def look() -> None:
+            if self._told_to(stop):
+                raise _Stopped
+
+        try:
+            # Every rank reads all of it, in as many batches.
+            found = evaluate(self._options, self._made.model, self._held_out, self._ranks, before_batch=look)
+        except _Stopped:
+            return True
         self._perplexity = found.value
         self._tell(
             "evaluated",
             Evaluated(step=step, perplexity=found.value, mean_loss=found.mean_loss, targets=found.targets),
         )
+        return self._told_to(stop)
 
     def _save(self, step: int) -> None:
         if self._log is None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from headrace.testing.corpora import random_documents, small_corpus
 from headrace.training import signals
 from headrace.training.log import StepRecord, read_log
 from headrace.training.loop import train
+from headrace.training.loss import summed_loss
 from headrace.training.model import configure, make_model, save_weights
 from headrace.training.options import read_options, write_options
 from headrace.training.report import RunStarted
@@ -157,6 +159,32 @@ def test_what_differs_is_named(make_options, tmp_path):
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+def test_what_differs_is_named_before_the_first_checkpoint(make_options, tmp_path, rows):
+    """A run that was killed that early is what its folder says, too: what it began with goes on, else nothing is touched."""
+    options = make_options(steps=3)
+    train(options, tmp_path / "straight")
+    run = tmp_path / "run"
+
+    class Stopped(Exception):  # noqa: N818  # not one of ours
+        pass
+
+    def stop(event: object) -> None:
+        if isinstance(event, StepRecord):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(options, run, on_event=stop)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    other = small_corpus(tmp_path / "other", random_documents(7, [90]))
+    for fields, wrong in (({"config": "tiny"}, "model.n_embd"), ({"corpus": str(other)}, "corpus")):
+        with pytest.raises(TrainingError, match="holds another run") as caught:
+            train(replace(options, **fields), run, resume=True)
+        assert wrong in {problem.place for problem in caught.value.problems}
+        assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    train(options, run, resume=True)
+    assert rows(run) == rows(tmp_path / "straight")
+
+
 def test_one_step_of_warm_up_is_not_all_of_them(make_options, tmp_path):
     """A run that was begun with a step of warm-up is not one whose steps are all of it, though 1 == 1.0."""
     options = make_options(steps=3, warmup=1)
@@ -276,6 +304,47 @@ def test_signals_wait_for_a_checkpoint(make_options, tmp_path, rows, monkeypatch
     assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step-00000005"]
     train(options, tmp_path / "run", resume=True)
     assert rows(tmp_path / "run") == rows(tmp_path / "straight")
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 4])
+def test_signals_do_not_wait_for_an_evaluation(make_options, tmp_path, rows, monkeypatch, batches):
+    """One that comes during an evaluation, or just before its end, leaves it to the run that goes on: the log is the same."""
+    held_out = small_corpus(tmp_path / "held-out", random_documents(6, [20]))
+    options = make_options(steps=6, evaluate=str(held_out), evaluate_every=4, batch=64)
+    train(options, tmp_path / "straight")
+    count = 0
+
+    def counted(*arguments: Any) -> torch.Tensor:
+        nonlocal count
+        count += 1
+        if count == batches + 1:  # one batch is read to see whether it can be
+            os.kill(os.getpid(), signal.SIGTERM)
+        return summed_loss(*arguments)
+
+    class Ended(BaseException):
+        pass
+
+    def end(*_: object) -> None:
+        raise Ended
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        monkeypatch.setattr("headrace.training.evaluate.summed_loss", counted)
+        with pytest.raises(Ended):
+            train(options, tmp_path / "run")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        monkeypatch.undo()
+    assert count == batches + 1  # at once
+    for _ in range(2):
+        train(options, tmp_path / "run", resume=True)
+        assert rows(tmp_path / "run") == rows(tmp_path / "straight")
+        found, wanted = (
+            [(line["step"], line["perplexity"]) for line in read_log(run) if line["event"] == "evaluated"]
+            for run in (tmp_path / "run", tmp_path / "straight")
+        )
+        assert found == wanted
+        assert [step for step, _ in found] == [4, 6]
 
 
 @pytest.mark.extended

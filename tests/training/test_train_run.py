@@ -89,6 +89,66 @@ def test_nothing_is_written_for_a_corpus_that_is_damaged(make_options, tmp_path,
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"accumulate": 3},
+        {"config": "none.json"},
+        {"config": None, "pretrained": "none"},
+        {"window": 33},
+        {"warmup": 41},
+        {"order": "documents", "window": 0x7FFFFFFF},
+    ],
+)
+def test_what_is_impossible_is_found_before_a_verification(make_options, tmp_path, fields):
+    """A run that cannot be is refused before a corpus of hours is read, and nothing is written."""
+    told: list[object] = []
+    with pytest.raises((TrainingError, PlanError)):
+        train(make_options(**fields), tmp_path / "run", on_event=told.append)
+    assert told == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_found_before_a_verification(make_options, tmp_path, monkeypatch):
+    """A file where a folder should be, and a folder that may not be written to, are named."""
+    told: list[object] = []
+    (tmp_path / "file").touch()
+    for run in ("file/run", "file/more/run"):
+        with pytest.raises(TrainingError, match="file is no folder"):
+            train(make_options(), tmp_path / run, on_event=told.append)
+    monkeypatch.setattr("headrace.training.resume.os.access", lambda path, mode: path != tmp_path)  # noqa: ARG005
+    with pytest.raises(TrainingError, match="may not be written to"):
+        train(make_options(), tmp_path / "new/run", on_event=told.append)
+    assert told == []
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_held_out_text_is_verified_too(make_options, tmp_path):
+    """A flipped byte in the middle of it is named before the first step: it would be in every perplexity."""
+    held_out = small_corpus(tmp_path / "held-out", random_documents(6, [400]))
+    [shard] = held_out.glob("*.h5")
+    with headrace.open(held_out) as opened:
+        place = shard.read_bytes().index(opened.get_slice(8000, 8040).tobytes())
+    data = bytearray(shard.read_bytes())
+    data[place] ^= 1
+    shard.write_bytes(data)
+    options = make_options(steps=1, evaluate=str(held_out))
+    with pytest.raises(CorruptShardError, match="held-out"):
+        train(options, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_room_is_said_in_words(make_options, tmp_path, monkeypatch):
+    """Where torch cannot have the memory of a step, that is said, and what to do."""
+
+    def take(*_: object) -> None:
+        torch.empty(1 << 55, dtype=torch.uint8)
+
+    monkeypatch.setattr("headrace.training.run.Run._take", take)
+    with pytest.raises(TrainingError, match="not enough memory: take more parts"):
+        train(make_options(), tmp_path / "run")
+
+
 def test_perplexities(make_options, tmp_path, held_out):
     """They are taken at the ends of epochs, every so often and at the end, and are those of the checkpoint's model."""
     options = make_options(steps=60, evaluate=str(held_out), evaluate_every=25, checkpoint_every=20, dropout=0.0)

@@ -1,11 +1,15 @@
 """A run from its options to its report; `run` has the loop itself."""
 
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from headrace.adapters.vocabulary import check_vocabulary
 from headrace.corpus import open_corpus
+from headrace.errors import TrainingError
 from headrace.reading import Corpus
 from headrace.training.checkpoint import newest
 from headrace.training.leak import check_no_leak
@@ -33,8 +37,8 @@ def train(
     """Train a model on a corpus.
 
     All is checked before anything is written, and `run.toml` and the schedule's plot are written before the first step.
-    On Ctrl-C and SIGTERM the step is ended and a checkpoint written; then the signal does what it would have done. Under
-    torchrun, every process calls this; rank 0 writes.
+    On Ctrl-C and SIGTERM the step is ended and a checkpoint written; then the signal does what it would have done. An
+    evaluation that is due or at work then is left to `resume`. Under torchrun, every process calls this; rank 0 writes.
 
     Args:
         options: what to do.
@@ -46,11 +50,11 @@ def train(
 
     Raises:
         TrainingError: the run is impossible as asked, or another one than in its folder; all that differs is named.
-        CorruptShardError, ManifestError: the corpus is damaged, or not the one that is expected.
+        CorruptShardError, ManifestError: the corpus, or the one held out, is damaged, or not the one that is expected.
         PlanError, NoDocumentsError, TokenIdError, MissingShardError, FormatError: options and corpus do not fit, or there
             is none.
     """
-    with process_group(options.device) as ranks:
+    with _memory_in_words(), process_group(options.device) as ranks:
         watch: Watcher = on_event if on_event is not None and ranks.rank == 0 else _ignore
         return _train(options, Path(output), ranks, watch, resume=resume, skip_damaged=skip_damaged)
 
@@ -66,18 +70,20 @@ def _train(
         held_out = None
         if options.evaluate is not None:  # opened first: that it is not there is found before a long verification
             held_out = stack.enter_context(open_corpus(options.evaluate, vocab_size=options.vocab_size))
-        ranks.first(lambda: check(options.corpus, options.verify, expect=options.expect, on_event=watch))
         corpus = stack.enter_context(
             open_corpus(
                 options.corpus, vocab_size=options.vocab_size, version=kept_version(options.corpus, options.expect)
             )
         )
-        if held_out is not None:
-            ranks.first(lambda: check_no_leak(corpus, held_out, on_event=watch))
         checkpoint = ranks.first(lambda: newest(output, skip_damaged=skip_damaged)) if resume else None
+        # What is impossible as asked is found before a long verification, too.
         made = prepare(options, corpus, ranks, output, resume=resume, checkpoint=checkpoint)
-        if held_out is not None:  # what cannot be evaluated is to be known now, not after an epoch
+        if held_out is not None:
             check_vocabulary(made.model, held_out)
+        ranks.first(lambda: check(options.corpus, options.verify, expect=options.expect, on_event=watch))
+        if held_out is not None:  # what cannot be evaluated is to be known now, not after an epoch
+            ranks.first(lambda: check(str(options.evaluate), options.verify, on_event=watch))
+            ranks.first(lambda: check_no_leak(corpus, held_out, on_event=watch))
             evaluate(options, made.model, held_out, ranks, limit=1)
         if not resume:
             ranks.first(lambda: stack.enter_context(locked(output)))
@@ -97,6 +103,20 @@ def _train(
         watch(report)
         stop.deliver()
         return report
+
+
+@contextmanager
+def _memory_in_words() -> Generator[None]:
+    """Say what to do where torch finds no room, on the device or in memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "DefaultCPUAllocator" not in str(error):
+            raise
+        told = str(error).partition("\n")[0]
+        raise TrainingError(
+            f"not enough memory: take more parts (accumulate), a smaller batch or window, or a smaller model. Torch says: {told}"
+        ) from error
 
 
 def _ignore(event: object, /) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "make_model",
     "save_weights",
     "seed_torch",
+    "stored",
     "weights_of",
 ]
 
@@ -72,7 +73,7 @@ def configure(
     if pretrained is None and (config is None or config in NAMED):
         found = _gpt2(NAMED[config or "gpt2"], corpus)
     else:
-        found = _stored(option, pretrained or str(config), local=local)
+        found = stored(option, pretrained or str(config), local=local)
     if dropout is not None:
         _set_dropout(found, dropout)
     if not isinstance(getattr(found, "vocab_size", None), int):
@@ -86,6 +87,26 @@ def configure(
             f"window: the model has {positions} positions, found a window of {window}: take a shorter one, or a model with more"
         )
     return found
+
+
+def stored(option: str, place: str, *, local: bool = True) -> Any:  # noqa: ANN401  # any configuration of transformers
+    """Read a configuration; `option` is what names its place.
+
+    Raises:
+        TrainingError: there is none.
+    """
+    if option == "config" and not Path(place).exists():
+        raise TrainingError(
+            f"config: wanted {', '.join(NAMED)} or a config.json of transformers, found no file {place}"
+        )
+    try:
+        return AutoConfig.from_pretrained(place, local_files_only=local)
+    except _NO_MODEL as error:
+        hint = "; nothing is fetched from the hub unless --allow-download is given"
+        raise TrainingError(
+            f"{option}: no model of transformers at {place}{hint if local and not Path(place).exists() else ''}: "
+            f"{_first_line(error)}"
+        ) from error
 
 
 def make_model(config: Any, *, seed: int = 0, pretrained: str | None = None, local: bool = True) -> Any:  # noqa: ANN401  # any model of transformers
@@ -210,21 +231,6 @@ def _gpt2(differing: dict[str, Any], corpus: Corpus) -> GPT2Config:
         attn_pdrop=0.0,
         **differing,
     )
-
-
-def _stored(option: str, place: str, *, local: bool) -> Any:  # noqa: ANN401  # any configuration
-    if option == "config" and not Path(place).exists():
-        raise TrainingError(
-            f"config: wanted {', '.join(NAMED)} or a config.json of transformers, found no file {place}"
-        )
-    try:
-        return AutoConfig.from_pretrained(place, local_files_only=local)
-    except _NO_MODEL as error:
-        hint = "; nothing is fetched from the hub unless --allow-download is given"
-        raise TrainingError(
-            f"{option}: no model of transformers at {place}{hint if local and not Path(place).exists() else ''}: "
-            f"{_first_line(error)}"
-        ) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -13,8 +13,8 @@ from headrace.loading import Loader
 from headrace.reading import Corpus
 from headrace.sampling import Plan
 from headrace.training.checkpoint import Checkpoint
-from headrace.training.model import check_apart, check_causal, configure, fields_of, make_model
-from headrace.training.options import RunOptions
+from headrace.training.model import check_apart, check_causal, configure, fields_of, make_model, stored
+from headrace.training.options import CONFIG_NAME, RunOptions
 from headrace.training.ranks import Ranks
 from headrace.training.resume import go_on
 from headrace.training.schedule import WarmupCosine
@@ -65,7 +65,8 @@ def prepare(
         )
     steps = steps_of(options, plan.windows)
     if resume:
-        go_on(output, options, loader, None if config is None else fields_of(config), state)
+        begun = fields_of(stored("config", str(output / CONFIG_NAME))) if state is None else state["model"]
+        go_on(output, options, loader, model=None if config is None else fields_of(config), begun=begun, state=state)
     if loader.step > steps:
         raise TrainingError(f"{output}: wanted at least the {loader.step:,} steps that were taken, found {steps:,}")
     length = options.schedule_steps or (steps if state is None else state["schedule_steps"])

@@ -38,7 +38,7 @@ MAY_CHANGE = {
 
 
 def check_folder(output: Path, *, resume: bool) -> None:
-    """Refuse to begin a run where something is, and to resume one where none is.
+    """Refuse to begin a run where something is, to resume one where none is, and a place that cannot be written to.
 
     Raises:
         TrainingError: so it is.
@@ -55,6 +55,10 @@ def check_folder(output: Path, *, resume: bool) -> None:
             else "is not an empty folder:"
         )
         raise TrainingError(f"{output}: {what} choose another folder")
+    above = next(path for path in (output, *output.absolute().parents) if path.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        why = "may not be written to" if above.is_dir() else "is no folder"
+        raise TrainingError(f"{output}: a run cannot be written there: {above} {why}")
 
 
 def _is_before_a_run(name: str) -> bool:
@@ -89,7 +93,9 @@ def go_on(
     output: Path,
     options: RunOptions,
     loader: Loader,
+    *,
     model: Mapping[str, Any] | None,
+    begun: Mapping[str, Any],
     state: Mapping[str, Any] | None,
 ) -> None:
     """Compare a run with the one in its folder, and put the loader where that was.
@@ -99,6 +105,7 @@ def go_on(
         options: of now.
         loader: likewise.
         model: fields of its configuration; None where it is of trained weights, of which the options say which.
+        begun: likewise, of the model in the folder.
         state: of the checkpoint; None where none was written yet.
 
     Raises:
@@ -120,13 +127,15 @@ def go_on(
             problems += [problem for problem in error.problems if problem.place not in told]
             if not error.problems:
                 problems.append(Problem("loader", str(error)))
-        saved, found = state["model"], model or {}
-        # Another version of transformers may know more fields; a model of another kind has another `model_type`.
-        problems += [
-            _differs(f"model.{name}", saved[name], found[name])
-            for name in sorted(saved.keys() & found.keys())
-            if saved[name] != found[name]
-        ]
+    elif not str(loader.plan.corpus).startswith(then["expect"] or ""):
+        problems.append(_differs("corpus", then["expect"], loader.plan.corpus))
+    found = model or {}
+    # Another version of transformers may know more fields; a model of another kind has another `model_type`.
+    problems += [
+        _differs(f"model.{name}", begun[name], found[name])
+        for name in sorted(begun.keys() & found.keys())
+        if begun[name] != found[name]
+    ]
     if problems:
         raise TrainingError(
             f"{output} holds another run: {', '.join(problem.place for problem in problems)} "

@@ -202,6 +202,23 @@ def test_added_tokens_that_take_white_space_of_others(byte_level, added_token, w
         assert loaded.encode(text) == reference.encode(text, add_special_tokens=False).ids
 
 
+@pytest.mark.parametrize(
+    ("first", "flags", "second", "text"),
+    [
+        ("<ab>", {"special": True}, "ab", "x <ab> ab"),
+        ("ab", {"special": True}, "bc", "abc bc"),
+        ("<x>", {"normalized": True}, "x>", "<x> x>"),
+        ("ab", {"normalized": True}, "bc", "abc ab bc"),
+    ],
+)
+def test_added_tokens_that_overlap(byte_level, added_token, write_json, first, flags, second, text):
+    """The library looks for some before others, and leaves special ones whole; gigatoken does neither."""
+    path = write_json(byte_level(added_tokens=[added_token(256, first, **flags), added_token(257, second)]))
+    reference = tokenizers.Tokenizer.from_file(str(path))
+    reference.encode_special_tokens = True
+    assert load_tokenizer(path).encode(text) == reference.encode(text, add_special_tokens=False).ids
+
+
 @pytest.mark.parametrize("prefix", ["hf:", "tokenizers:"])
 def test_the_library_can_be_asked_for(gpt2, gpt2_folder, prefix, texts):
     """With `hf:` before a path the ids are the same, by the other implementation, under the same identity."""

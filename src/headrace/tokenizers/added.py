@@ -3,7 +3,7 @@
 What it takes otherwise may be too rare for the sample of a build to show it, and then the corpus has other ids.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headrace.errors import TokenizerError
@@ -15,7 +15,7 @@ def require_added_as_gigatoken(tokens: Sequence[dict[str, Any]], label: str, *, 
     """See whether gigatoken 0.10 takes added tokens as a tokenizer.json says it.
 
     Args:
-        tokens: those of its `added_tokens` that are not special.
+        tokens: its `added_tokens`.
         label: what errors call it.
         around: what else the file says of texts: its normalizer and pre-tokenizer.
 
@@ -24,12 +24,14 @@ def require_added_as_gigatoken(tokens: Sequence[dict[str, Any]], label: str, *, 
     """
     composes = _has(around, "type", "NFC")
     prefixes = _has(around, "add_prefix_space", found=True)
-    spaced = any(token["content"] != token["content"].strip() for token in tokens)
-    for token in tokens:
-        if reason := _reason(token, composes=composes, prefixes=prefixes, spaced=spaced):
-            raise TokenizerError(
-                f"{label}: the added token {token['content']!r} is not supported by gigatoken: {reason}"
-            )
+    plain = [token for token in tokens if not token.get("special")]
+    spaced = any(token["content"] != token["content"].strip() for token in plain)
+    reasons = (
+        (token["content"], _reason(token, composes=composes, prefixes=prefixes, spaced=spaced)) for token in plain
+    )
+    for content, reason in (*reasons, *_hidden(tokens)):
+        if reason:
+            raise TokenizerError(f"{label}: the added token {content!r} is not supported by gigatoken: {reason}")
 
 
 def _reason(token: dict[str, Any], *, composes: bool, prefixes: bool, spaced: bool) -> str | None:
@@ -43,6 +45,31 @@ def _reason(token: dict[str, Any], *, composes: bool, prefixes: bool, spaced: bo
     if prefixes and content[:1].isspace():
         return "it begins with white space, and so does each text (add_prefix_space)"
     return None
+
+
+def _hidden(tokens: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Tokens that the two find at different places where they overlap with another, and why.
+
+    The library looks for all that are not normalized before the others, and for special tokens with the rest: of a special
+    token's spelling, which is a text, no part is then another token. gigatoken takes the first one of all but these.
+    """
+    special = [token["content"] for token in tokens if token.get("special")]
+    plain = [token["content"] for token in tokens if not token.get("special")]
+    exact = [token["content"] for token in tokens if not token.get("special") and not token.get("normalized")]
+    normalized = [token["content"] for token in tokens if not token.get("special") and token.get("normalized")]
+    for first, second in _overlaps(special, plain):
+        yield second, f"it would be found within the special token {first!r}, too"
+    for first, second in _overlaps(normalized, exact):
+        yield first, f"{second!r}, which is not normalized, comes before it where they overlap"
+
+
+def _overlaps(firsts: Sequence[str], seconds: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of which the second one may begin within the first."""
+    begin = {second[:stop]: second for second in seconds for stop in range(1, len(second) + 1)}
+    for first in firsts if begin else ():
+        yield from ((first, second) for second in seconds if second in first and second != first)
+        ends = (first[start:] for start in range(1, len(first)))
+        yield from ((first, begin[end]) for end in ends if end in begin)
 
 
 def _has(part: Any, key: str, found: object) -> bool:  # noqa: ANN401  # of a tokenizer.json

@@ -67,7 +67,7 @@ class JsonTokenizer(FileTokenizer):
         parts = msgspec.json.decode(_text(self._data, self.path), type=dict[str, msgspec.Raw])
         plain = [token for token in self._added_tokens if not token.get("special")]
         around = [msgspec.json.decode(parts[name]) for name in ("normalizer", "pre_tokenizer") if name in parts]
-        require_added_as_gigatoken(plain, str(self.path), around=around)
+        require_added_as_gigatoken(self._added_tokens, str(self.path), around=around)
         parts["added_tokens"] = msgspec.Raw(msgspec.json.encode(plain))
         return msgspec.json.encode(parts)
 

@@ -107,6 +107,16 @@ def test_without_matplotlib(tmp_path, monkeypatch):
         plot_run(write_run(tmp_path / "run", 2), tmp_path / "a.svg")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_names_the_picture(tmp_path):
+    """The system's error says which file could not be written."""
+    picture = tmp_path / "schedule.svg"
+    picture.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as caught:
+        plot_schedule(WarmupCosine(0.1, 2, 10), picture)
+    assert caught.value.filename == str(picture)
+
+
 def test_another_kind_of_picture(tmp_path):
     """What the name does not say to be PNG or SVG is refused before anything is drawn."""
     with pytest.raises(TrainingError, match=r"a\.pdf: wanted a name"):

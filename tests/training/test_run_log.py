@@ -120,6 +120,21 @@ def test_each_line_is_there_at_once(tmp_path):
     assert [line["loss"] for line in read_log(tmp_path)] == [2.0]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("name", ["log.csv", "log.jsonl"])
+def test_a_full_disk_names_the_file(tmp_path, name):
+    """What cannot be written is an error that says which file it is, also once the log is closed."""
+    (tmp_path / name).symlink_to("/dev/full")
+
+    def write() -> None:
+        with RunLog(tmp_path) as log:
+            log.write(record_of(0))
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        write()
+    assert caught.value.filename == str(tmp_path / name)
+
+
 def test_a_new_run_begins_anew(tmp_path):
     """From step 0 on nothing of an earlier log is kept."""
     for _ in range(2):

@@ -6,13 +6,15 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from headrace.errors import TrainingError
 from headrace.events import json_values
+from headrace.storage.atomic import naming_file
 
 __all__ = ["COLUMNS", "RunLog", "SkipAlarm", "StepRecord", "read_log"]
 
@@ -70,7 +72,9 @@ class RunLog:
         paths = folder / CSV_NAME, folder / JSONL_NAME
         for path, begin, taken in zip(paths, (header, ""), (_csv_steps_taken, _steps_taken), strict=True):
             if not (from_step and path.exists() and _cut(path, from_step, taken)):
-                path.write_text(begin, encoding="utf-8")
+                with naming_file(path):
+                    path.write_text(begin, encoding="utf-8")
+        self._paths = paths
         self._csv, self._jsonl = (path.open("a", encoding="utf-8", newline="", buffering=1) for path in paths)
         self._rows = csv.writer(self._csv, lineterminator="\n")
 
@@ -80,13 +84,15 @@ class RunLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._csv.close()
-        self._jsonl.close()
+        with ExitStack() as stack:
+            for path, file in zip(self._paths, (self._csv, self._jsonl), strict=True):
+                stack.callback(_close, path, file)
 
     def write(self, record: StepRecord) -> None:
         """Write a step: a row, and a line."""
         row = asdict(record)
-        self._rows.writerow([int(value) if isinstance(value, bool) else value for value in row.values()])
+        with naming_file(self._paths[0]):
+            self._rows.writerow([int(value) if isinstance(value, bool) else value for value in row.values()])
         self._line({"event": STEP, **row})
 
     def event(self, kind: str, step: int, **values: object) -> None:
@@ -98,12 +104,14 @@ class RunLog:
 
     def sync(self) -> None:
         """Have on the disk what was written: before a checkpoint, which is to be no newer than its log."""
-        for file in (self._csv, self._jsonl):
-            os.fsync(file.fileno())
+        for path, file in zip(self._paths, (self._csv, self._jsonl), strict=True):
+            with naming_file(path):
+                os.fsync(file.fileno())
 
     def _line(self, values: dict[str, Any]) -> None:
         values["time"] = round(time.time(), 3)
-        self._jsonl.write(json.dumps(json_values(values)) + "\n")
+        with naming_file(self._paths[1]):
+            self._jsonl.write(json.dumps(json_values(values)) + "\n")
 
 
 def read_log(folder: Path) -> Iterator[dict[str, Any]]:
@@ -143,6 +151,11 @@ class SkipAlarm:
         self._last.append(skipped)
         self._over = self._over + 1 if sum(self._last) > self._most else 0
         return self._over >= self._for_steps
+
+
+def _close(path: Path, file: TextIO) -> None:
+    with naming_file(path):  # what a full disk did not take is tried once more
+        file.close()
 
 
 def _cut(path: Path, from_step: int, taken: Callable[[bytes, Path, int], int]) -> int:

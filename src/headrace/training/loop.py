@@ -11,6 +11,7 @@ from headrace.adapters.vocabulary import check_vocabulary
 from headrace.corpus import open_corpus
 from headrace.errors import TrainingError
 from headrace.reading import Corpus
+from headrace.storage.atomic import naming_file
 from headrace.training.checkpoint import newest
 from headrace.training.leak import check_no_leak
 from headrace.training.options import CONFIG_NAME, RunOptions, write_options
@@ -127,7 +128,8 @@ def _write_folder(options: RunOptions, output: Path, corpus: Corpus, made: Prepa
     """Write down what decides the run, and how its learning rate goes."""
     length = made.schedule.steps
     if not resume:
-        made.model.config.to_json_file(output / CONFIG_NAME)
+        with naming_file(output / CONFIG_NAME):
+            made.model.config.to_json_file(output / CONFIG_NAME)
     plot_schedule(made.schedule, output / SCHEDULE_NAME)
     write_options(
         replace(options, expect=str(corpus.fingerprint), schedule_steps=None if length == made.steps else length),

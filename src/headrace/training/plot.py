@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import MissingExtraError, TrainingError
+from headrace.storage.atomic import naming_file
 from headrace.training.log import STEP, read_log
 from headrace.training.schedule import WarmupCosine
 
@@ -171,5 +172,8 @@ def _figure(width: float, height: float) -> "Figure":
 def _save(figure: "Figure", path: Path, kind: str) -> None:
     from matplotlib import rc_context  # noqa: PLC0415  # as above
 
-    with rc_context({"svg.hashsalt": "headrace", "svg.fonttype": "none"}):  # equal bytes, and text that is text
+    with (
+        naming_file(path),
+        rc_context({"svg.hashsalt": "headrace", "svg.fonttype": "none"}),  # equal bytes, and text that is text
+    ):
         figure.savefig(path, format=kind, metadata={"Date": None} if kind == "svg" else None)

@@ -16,18 +16,11 @@ from headrace.storage.token_line import Io, TokenLine
 if TYPE_CHECKING:
     from headrace.storage.layout import ShardLayout
 
-__all__ = ["entry_of", "entry_of_file", "line_of", "made_up_manifest", "mask_opener", "stat_fingerprint"]
-
-
-def entry_of_file(path: Path) -> ShardEntry:
-    """The entry that an HDF5 file would have in a manifest, by its own attributes."""
-    from headrace.storage.hdf5_inspect import inspect_shard  # noqa: PLC0415  # imports h5py
-
-    return entry_of(path, inspect_shard(path))
+__all__ = ["entry_of", "line_of", "made_up_manifest", "mask_opener", "stat_fingerprint"]
 
 
 def entry_of(path: Path, layout: "ShardLayout") -> ShardEntry:
-    """The same, of a file that was inspected already."""
+    """The entry that an HDF5 file would have in a manifest, by its own attributes."""
     return ShardEntry(
         shard_id=path.stem,
         path=str(path),

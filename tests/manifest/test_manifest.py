@@ -187,6 +187,33 @@ def test_each_fault_is_reported_once(body, where, value, place):
     assert [name for name, _ in found] == [place], found
 
 
+LANCE = {"tokens": 1, "docs": 1, "data_storage_version": "2.0"}
+
+
+@pytest.mark.parametrize(
+    ("lance", "masks", "wanted"),
+    [
+        (LANCE, 0, []),
+        (LANCE | {"loss_mask": 1}, 3, []),
+        (LANCE | {"loss_mask": 1}, 0, [("lance.loss_mask", "is there, but no shard has one")]),
+        (LANCE, 3, [("lance.loss_mask", "is not there, but the shards have one")]),
+        (
+            LANCE | {"loss_mask": 1},
+            2,
+            [("shards[2].loss_mask_sha256", "is not there, but other shards have a loss mask")],
+        ),
+        (LANCE | {"tokens": 0}, 0, [("lance.tokens", "wanted an integer from 1 to 2**63 - 1, found 0")]),
+        (None, 0, [("lance", "wanted an object, found NoneType")]),
+    ],
+)
+def test_faults_of_a_lance_corpus(body, lance, masks, wanted):
+    """The versions of the data sets are there, that of the loss masks where the shards have them, and nowhere else."""
+    body |= {"store": "lance", "lance": lance}
+    for number, shard in enumerate(body["shards"]):
+        shard.update(docs_sha256="56" * 32, **({"loss_mask_sha256": "78" * 32} if number < masks else {}))
+    assert problems_of(body) == wanted
+
+
 @pytest.mark.parametrize(
     "key",
     ["chunk_size", "dtype", "vocab_size", "boundary_token_id", "store", "total_tokens", "total_documents", "shards"],

@@ -253,12 +253,18 @@ class MmapTokenStore(Corpus):
 
     Raises:
         ValueError: no entries.
+        TypeError: what is given are no entries, but a path, for instance.
         MissingShardError, CorruptShardError, FormatError: naming the shard.
     """
 
     def __init__(self, entries: Sequence[ShardEntry], *, io: Io = "mmap", verify: Verify = "quick") -> None:
         if not entries:
             raise ValueError("wanted at least one shard entry, found none")
+        first: Any = entries if isinstance(entries, str | os.PathLike) else entries[0]
+        if not isinstance(first, ShardEntry):
+            raise TypeError(
+                f"wanted shard entries, as headrace.load_index(path) returns them, found {first!r}; a path is for headrace.open"
+            )
         checked_verify(verify)
         self._entries_given = tuple(entries)
         layouts = [checked_layout(Path(entry.path), entry) for entry in entries]

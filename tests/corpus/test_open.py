@@ -454,3 +454,10 @@ def test_an_empty_path(tmp_path, monkeypatch, live):
     with pytest.raises(MissingShardError, match="the path is empty"):
         headrace.open("", live=live)
     assert len(headrace.open(".")) == 2
+
+
+def test_a_store_of_what_are_no_entries(tmp_path):
+    """Where a path is given in place of entries, or in their place in a list, the error says what gives entries."""
+    for given in (str(tmp_path), tmp_path, [tmp_path]):
+        with pytest.raises(TypeError, match=r"wanted shard entries, as headrace\.load_index\(path\) returns them"):
+            MmapTokenStore(given)

@@ -140,6 +140,7 @@ def test_include(tmp_path: Path) -> None:
     assert labels(found) == ["a.py", "src/c.py"]
     assert ("b.txt", "no --include pattern matches it") in found.skipped
     assert labels(discover([tmp_path], include=["src/*"])) == ["src/c.py", "src/e.md"]
+    assert labels(discover([tmp_path], include="src/*")) == ["src/c.py", "src/e.md"]  # not its characters
     assert labels(discover([tmp_path / "b.txt", tmp_path / "src"], include=["c.*"])) == ["b.txt", "src/c.py"]
 
 

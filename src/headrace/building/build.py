@@ -118,7 +118,7 @@ def build(
         text_split: where text files are cut into documents: `none` (a file is one), `blank-lines`, `line:TEXT` (lines that
             are this text) or any other text (wherever it stands).
         format: how files are read; `auto` judges each. This, `include` and `text_split` are of files alone.
-        include: patterns that select files in folders.
+        include: patterns, or one, that select files in folders.
         boundary: id or vocabulary entry that ends each document; by default the tokenizer's own end-of-text token.
         bos: begin each document with the tokenizer's beginning-of-text token.
         workers: processes, no more than there are source shards; by default as many as there are CPUs for this process

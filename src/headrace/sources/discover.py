@@ -84,7 +84,7 @@ def discover(
             stands for these files, beside it under their `path`, `file` or `filename`, else under the last parts of the URLs.
         format: how files are read; `auto` goes by the name, and for names that say nothing by the first line. Other
             formats select, in folders, the names of their own kind.
-        include: patterns that select the files of folders instead, matched (case-sensitive, `*` matches `/` too)
+        include: patterns, or one, that select the files of folders instead, matched (case-sensitive, `*` matches `/` too)
             with the name and with the path below the folder.
         text_field: looked for in `.json` files of folders, in Parquet and in Arrow; see `read_jsonl` and `read_parquet`.
             Where it holds ids, text files are left out of folders.
@@ -103,7 +103,7 @@ def discover(
         raise SourceError(f"wanted a format of {', '.join(get_args(Format))}, got {format!r}")
     field = as_field(text_field)
     check_split(text_split)
-    search = Search(format, tuple(include))
+    search = Search(format, (include,) if isinstance(include, str) else tuple(include))
     for index, item in enumerate(inputs):
         search.add(index, os.fspath(item))
     if not inputs:

@@ -123,6 +123,35 @@ def test_a_damaged_version_is_mended(sources, tmp_path, damage):
     assert data_files(output) == names
 
 
+WORDS = {
+    "of a column": (b"input_ids", b"input^ids"),
+    "of its type": (b"uint16", b"uint32"),
+    "of a data file": (b"000001-0000-0000", b"000007-0000-0000"),
+    "of the vocabulary": (b"257", b"256"),
+    "of fields": (b"\x12\x01\x00\x1a\x01\x00", b"\x12\x01\x03\x1a\x01\x00"),
+    "of columns in the file": (b"\x12\x01\x00\x1a\x01\x00", b"\x12\x01\x00\x1a\x01\x03"),
+}
+"""What a manifest says, and something else of the same length, with which Lance opens the version all the same."""
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_a_version_that_says_something_else(sources, tmp_path, words):
+    """Verify tells of a version that can be opened, and is not the shards of the index; the same command mends it."""
+    output = tmp_path / "out"
+    build(sources, output)
+    names = data_files(output)
+    (manifest,) = (output / "tokens.lance" / "_versions").glob("*.manifest")
+    data = manifest.read_bytes()
+    at = data.rindex(WORDS[words][0])  # the version itself; before it lies the transaction that made it
+    manifest.write_bytes(data[:at] + data[at:].replace(*WORDS[words]))
+    (fault,) = [report for report in verify_path(output) if not report.ok]
+    assert Path(fault.path).name == "tokens.lance"
+    assert "version 1 " in str(fault.problems[0])
+    build(sources, output)
+    assert not [report.fault for report in verify_path(output) if not report.ok]
+    assert data_files(output) == names
+
+
 def test_versions_of_others_are_not_touched(sources, tmp_path):
     """Rows that somebody else has added are never removed: a build says so and ends."""
     import lance

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.errors import BuildError, Problem
+from headrace.errors import BuildError, HeadraceError, Problem
 from headrace.manifest import LanceVersions, Manifest, ShardEntry
 from headrace.storage.atomic import fsync_file, fsync_folder
 from headrace.storage.lance_file import read_lance_file
@@ -36,6 +36,8 @@ _DIGITS = 20
 _TAGS = Path("_refs") / "tags"
 """Holds a file for each tag."""
 _HINT = "latest_version_hint.json"
+_ALWAYS = ("headrace.vocab_size", "headrace.boundary_token_id")
+"""Metadata of a data set that no append to a corpus changes."""
 
 
 class _DataSet(NamedTuple):
@@ -78,7 +80,7 @@ def commit(corpus: Path, manifest: Manifest, there: Manifest | None = None, *, a
     """
     pinned = _pinned(there.lance if there else None)
     wanted = _wanted(corpus, manifest, there if append else None)
-    versions = {one.folder.name: _committed(one, pinned[one.folder.name]) for one in wanted}
+    versions = {one.folder.name: _committed(one, pinned[one.folder.name], manifest) for one in wanted}
     for name, version in versions.items():
         _tag(corpus / name, tag_name(manifest.fingerprint.hex), version)
     made: Any = {_VERSION_OF[name]: version for name, version in versions.items()}
@@ -107,34 +109,59 @@ def forget_before(corpus: Path, versions: LanceVersions) -> None:
 
 def check_data_sets(corpus: Path, manifest: Manifest) -> list[Problem]:
     """Whether the pinned versions are what the index says: exactly its data files, in order, whole, nothing deleted."""
-    lance = import_lance(f"{corpus}: a Lance corpus, of which the data sets are verified,")
+    import_lance(f"{corpus}: a Lance corpus, of which the data sets are verified,")
     assert manifest.lance is not None  # noqa: S101  # the manifest was checked
-    found: list[Problem] = []
-    shards = _filled(manifest)
-    for name, version in _pinned(manifest.lance).items():
-        if not version:
-            continue  # there is no loss mask
-        count = "document_count" if name == DOCS else "token_count"
-        wanted = [(Path(entry.path).name, getattr(entry, count)) for entry in shards]
-        try:
-            with lance_panics():
-                fragments = lance.dataset(str(corpus / name), version=version).get_fragments()
-                there = [(_file_of(fragment), fragment.count_rows()) for fragment in fragments]
-        except (ValueError, OSError, RuntimeError) as error:
-            found.append(Problem(f"{corpus / name}", f"version {version} cannot be opened: {lance_reason(error)}"))
-            continue
-        if there != wanted:
-            odd = next((n for n, pair in enumerate(zip(there, wanted, strict=False)) if pair[0] != pair[1]), len(there))
-            reason = (
-                f"version {version} is not the shards of the index: {len(there)} fragments, from number {odd} on others"
-            )
-            found.append(Problem(f"{corpus / name}", reason))
-    return found
+    pinned = {corpus / name: version for name, version in _pinned(manifest.lance).items() if version}
+    faults = {folder: _fault(folder, version, manifest) for folder, version in pinned.items()}
+    return [Problem(str(folder), fault) for folder, fault in faults.items() if fault]
 
 
-def _file_of(fragment: Any) -> str:  # noqa: ANN401  # Lance's has no types
+def _fault(folder: Path, version: int, manifest: Manifest) -> str:
+    """Why a version of a data set is not the shards of an index; empty where it is."""
+    count = "document_count" if folder.name == DOCS else "token_count"
+    wanted = [(Path(entry.path).name, getattr(entry, count)) for entry in _filled(manifest)]
+    try:
+        with lance_panics():
+            dataset = import_lance("a Lance corpus").dataset(str(folder), version=version)
+            schema = dataset.schema
+            there = [(_file_of(fragment, folder), fragment.count_rows()) for fragment in dataset.get_fragments()]
+    except (ValueError, OSError, RuntimeError) as error:
+        return f"version {version} cannot be opened: {lance_reason(error)}"
+    if there != wanted:
+        odd = next((n for n, pair in enumerate(zip(there, wanted, strict=False)) if pair[0] != pair[1]), len(there))
+        return f"version {version} is not the shards of the index: {len(there)} fragments, from number {odd} on others"
+    if schema.remove_metadata() != _schema(folder.name, manifest):
+        columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
+        return f"version {version} has other columns than the shards of the index: {columns}"
+    said = _said(manifest)
+    other = [name for name in _ALWAYS if (schema.metadata or {}).get(name.encode()) != said[name].encode()]
+    return f"version {version} says another {', '.join(other)} than the index" if other else ""
+
+
+def _file_of(fragment: Any, folder: Path) -> str:  # noqa: ANN401  # Lance's has no types
+    """The name of its data file; or what is odd about it."""
     files = fragment.data_files()
-    return Path(str(files[0].path)).name if len(files) == 1 else f"{len(files)} files"
+    if len(files) != 1:
+        return f"{len(files)} files"
+    file = files[0]
+    name = Path(str(file.path)).name
+    fields = list(file.fields)
+    expected = sorted({0, *fields} & set(range(len(docs_schema())))) if folder.name == DOCS else [0]
+    sound = (
+        fields == expected
+        and list(file.column_indices) == list(range(len(fields)))
+        and f"{file.file_major_version}.{file.file_minor_version}" == DATA_STORAGE_VERSION
+        and _size_of(folder / "data" / name) in {None, file.file_size_bytes}
+    )
+    return name if sound else f"{name}, as another file"
+
+
+def _size_of(path: Path) -> int | None:
+    """The bytes of a data file that is whole; None for one that is not, which is told of by its shard."""
+    try:
+        return read_lance_file(path).size
+    except HeadraceError:
+        return None
 
 
 # -- committing -------------------------------------------------------------------------------------------------------
@@ -145,23 +172,37 @@ def _wanted(corpus: Path, manifest: Manifest, base: Manifest | None) -> Iterator
     job = hashlib.sha256("\n".join(entry.path for entry in manifest.shards).encode()).hexdigest()
     shards = _filled(manifest)
     before = len(_filled(base)) if base else 0
-    said = {
+    said = _said(manifest)
+    docs = _schema(DOCS, manifest).with_metadata(said)
+    fragments = [_docs_fragment(docs_path(corpus / entry.path), entry.document_count, docs) for entry in shards]
+    yield _DataSet(corpus / DOCS, docs, fragments, before, job)
+    if manifest.has_loss_mask:
+        masks = _schema(MASKS, manifest).with_metadata(said)
+        fragments = [_fragment(mask_path(corpus / entry.path), entry.token_count, [0]) for entry in shards]
+        yield _DataSet(corpus / MASKS, masks, fragments, before, job)
+    tokens = _schema(TOKENS, manifest).with_metadata(said)
+    fragments = [_fragment(corpus / entry.path, entry.token_count, [0]) for entry in shards]
+    yield _DataSet(corpus / TOKENS, tokens, fragments, before, job)
+
+
+def _schema(name: str, manifest: Manifest) -> Any:  # noqa: ANN401  # pyarrow has no types
+    """Of a data set, without metadata."""
+    if name == DOCS:
+        return docs_schema()
+    if name == MASKS:
+        return values_schema(LOSS_MASK, np.dtype(np.uint8))
+    return values_schema(COLUMN, np.dtype(manifest.dtype))
+
+
+def _said(manifest: Manifest) -> dict[str, str]:
+    """What a data set says of itself, as metadata of its schema."""
+    return {
         "headrace.format": str(manifest.version),
         "headrace.vocab_size": str(manifest.vocab_size),
         "headrace.boundary_token_id": str(manifest.boundary_token_id),
         "headrace.tokenizer": manifest.tokenizer.name if manifest.tokenizer else "",
         "headrace.tokenizer_sha256": manifest.tokenizer.sha256 if manifest.tokenizer else "",
     }
-    docs = docs_schema().with_metadata(said)
-    fragments = [_docs_fragment(docs_path(corpus / entry.path), entry.document_count, docs) for entry in shards]
-    yield _DataSet(corpus / DOCS, docs, fragments, before, job)
-    if manifest.has_loss_mask:
-        masks = values_schema(LOSS_MASK, np.dtype(np.uint8)).with_metadata(said)
-        fragments = [_fragment(mask_path(corpus / entry.path), entry.token_count, [0]) for entry in shards]
-        yield _DataSet(corpus / MASKS, masks, fragments, before, job)
-    tokens = values_schema(COLUMN, np.dtype(manifest.dtype)).with_metadata(said)
-    fragments = [_fragment(corpus / entry.path, entry.token_count, [0]) for entry in shards]
-    yield _DataSet(corpus / TOKENS, tokens, fragments, before, job)
 
 
 def _filled(manifest: Manifest) -> list[ShardEntry]:
@@ -189,10 +230,13 @@ def _fragment(path: Path, rows: int, fields: list[int]) -> Any:  # noqa: ANN401 
     return FragmentMetadata(id=0, files=[file], physical_rows=rows)
 
 
-def _committed(wanted: _DataSet, pinned: int) -> int:
+def _committed(wanted: _DataSet, pinned: int, manifest: Manifest) -> int:
     """The version that a data set is, committed now unless it was."""
     lance = import_lance("a Lance corpus")
     newest, done = _settle(wanted.folder, pinned, wanted.job)
+    if done and _fault(wanted.folder, newest, manifest):  # its manifest was damaged since
+        _remove(wanted.folder, lambda number, damaged=newest: number == damaged)
+        newest, done = _settle(wanted.folder, pinned, wanted.job)
     if done:
         _make_durable(wanted.folder)
         return newest

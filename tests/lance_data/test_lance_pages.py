@@ -12,6 +12,7 @@ import pytest
 
 import headrace
 from headrace.errors import CorruptShardError
+from headrace.storage.document_ends import HELD
 from headrace.storage.lance_dictionary import CODINGS
 from headrace.storage.lance_pages import page_table
 from headrace.storage.lance_pieces import FlatPiece, LibraryPiece, PackedPiece
@@ -214,6 +215,30 @@ def test_a_column_of_another_name(storage_version, lists, tmp_path):
     assert kinds == ({LibraryPiece} if through_lance else mapped)
     if lists:
         np.testing.assert_array_equal(headrace.open(path).documents.ends, np.cumsum(lengths))
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_names_that_were_exchanged(lists, tmp_path):
+    """Another column of the same files under the same name is another data set, of which nothing is known yet."""
+    path = tmp_path / "a.lance"
+    count = HELD + 2
+    model = np.arange(2 * count) % 60_000
+    lengths = np.tile([1, 3], count // 2), np.tile([3, 1], count // 2)
+    columns = [pa.array(model[:count]), pa.array(model[:count][::-1])]
+    if lists:
+        offsets = [np.append(0, np.cumsum(each)).astype(np.int32) for each in lengths]
+        columns = [pa.ListArray.from_arrays(each, model[: each[-1]]) for each in offsets]
+    lance.write_dataset(pa.table(columns, ["input_ids", "others"]), path, data_storage_version="2.0")
+    before = headrace.open(path)
+    if lists:
+        np.testing.assert_array_equal(before.documents.ends, np.cumsum(lengths[0]))
+    for old, new in (("input_ids", "before"), ("others", "input_ids")):
+        lance.dataset(str(path)).alter_columns({"path": old, "name": new})
+    after = headrace.open(path)
+    assert after.fingerprint != before.fingerprint
+    np.testing.assert_array_equal(after[:], model[: len(after)] if lists else model[:count][::-1])
+    if lists:
+        np.testing.assert_array_equal(after.documents.ends, np.cumsum(lengths[1]))
 
 
 @pytest.mark.parametrize("large", [False, pytest.param(True, marks=LONG)])

@@ -96,9 +96,11 @@ def _place(fragments: Sequence[Fragment]) -> Callable[[int], str]:
 def lance_fingerprint(table: PageTable) -> Fingerprint:
     """Of the names, sizes and rows of the data files, and pages spread evenly over them.
 
-    Lance gives every data file a name of its own, and never changes it. Equal where versions have the same rows.
+    Lance gives every data file a name of its own, and never changes it. Equal where versions have the same rows. A column's
+    number tells it from another one in the same files, which bears its name since that was renamed.
     """
-    digest = hashlib.sha256(f"headrace stat lance 1 {table.column.name} {table.dtype} {table.token_count}".encode())
+    column = f"{table.column.name} {table.column.field} {table.dtype}"
+    digest = hashlib.sha256(f"headrace stat lance 1 {column} {table.token_count}".encode())
     for fragment in table.fragments:
         name = fragment.file.rpartition("/")[-1]
         digest.update(f"\n{name} {fragment.file_size} {fragment.rows} {fragment.deletions} {fragment.count}".encode())

@@ -86,7 +86,7 @@ def ends_of(dataset: "LanceDataset", column: TokenColumn, path: Path, stored: Se
             raise
 
     names = [f"{one.file.path} {one.fragment.deletion_file()}\n" for one in stored]
-    known = hashlib.sha256(f"{column.name}\n{''.join(names)}".encode()).hexdigest()
+    known = hashlib.sha256(f"{column}\n{''.join(names)}".encode()).hexdigest()
     return document_ends(count, pieces, fingerprint=known)
 
 

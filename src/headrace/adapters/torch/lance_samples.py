@@ -62,11 +62,12 @@ class LanceDataset(Dataset[Row]):
 
     def __getitems__(self, indices: Sequence[int]) -> Rows:
         """Return samples that were read together; arguments and errors as for one."""
-        starts = np.array([[index(idx) for idx in indices]], np.int64)
-        if starts.size and not (starts.min() >= 0 and starts.max() < len(self)):
+        wanted = [index(idx) for idx in indices]
+        if wanted and not (min(wanted) >= 0 and max(wanted) < len(self)):
             raise OutOfRangeError(
-                f"samples {starts.min()} to {starts.max()}: the data set has those from 0 to {len(self) - 1}"
+                f"samples {min(wanted)} to {max(wanted)}: the data set has those from 0 to {len(self) - 1}"
             )
+        starts = np.array([wanted], np.int64)
         out = np.empty((starts.size, self.block_size), np.int64)
         self.corpus.windows(starts, self.block_size).gather_into(0, out)
         ids = torch.from_numpy(out)

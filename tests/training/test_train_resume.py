@@ -14,7 +14,7 @@ import torch
 import headrace
 from headrace.errors import TrainingError
 from headrace.testing.corpora import random_documents, small_corpus
-from headrace.training import signals
+from headrace.training import loop, signals
 from headrace.training.log import StepRecord, read_log
 from headrace.training.loop import train
 from headrace.training.loss import summed_loss
@@ -237,6 +237,27 @@ def test_a_corpus_that_grew(make_options, tmp_path, rows, store):
     train(replace(read_options(tmp_path / "run/run.toml"), steps=8), tmp_path / "run", resume=True)
     train(read_options(tmp_path / "straight/run.toml"), tmp_path / "again")
     assert rows(tmp_path / "run") == rows(tmp_path / "straight") == rows(tmp_path / "again")
+
+
+def test_a_corpus_that_grows_while_it_is_opened(make_options, tmp_path, rows, monkeypatch):
+    """Every process reads what rank 0 has found there."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(f"{name} text that says a thing, and another\n" * 60)
+    corpus = tmp_path / "grows"
+    fingerprint = headrace.build(tmp_path / "a.txt", corpus, workers=1).fingerprint
+    options = make_options(corpus=str(corpus), steps=4)
+    train(options, tmp_path / "straight")
+    version_of = loop.version_of
+
+    def append_once_found(*arguments: object) -> str:
+        found = version_of(*arguments)
+        headrace.build(tmp_path / "b.txt", corpus, workers=1, append=True)
+        return found
+
+    monkeypatch.setattr(loop, "version_of", append_once_found)
+    train(options, tmp_path / "run")
+    assert rows(tmp_path / "run") == rows(tmp_path / "straight")
+    assert fingerprint in read_options(tmp_path / "run/run.toml").expect
 
 
 def test_more_steps_are_taken_at_the_floor(make_options, tmp_path, rows, caplog):

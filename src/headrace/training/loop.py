@@ -22,7 +22,7 @@ from headrace.training.report import RunReport, Watcher
 from headrace.training.resume import SCHEDULE_NAME, check_folder, locked
 from headrace.training.run import Run, evaluate
 from headrace.training.signals import Stop
-from headrace.training.trust import check, kept_version
+from headrace.training.trust import check, version_of
 
 __all__ = ["train"]
 
@@ -71,11 +71,9 @@ def _train(
         held_out = None
         if options.evaluate is not None:  # opened first: that it is not there is found before a long verification
             held_out = stack.enter_context(open_corpus(options.evaluate, vocab_size=options.vocab_size))
-        corpus = stack.enter_context(
-            open_corpus(
-                options.corpus, vocab_size=options.vocab_size, version=kept_version(options.corpus, options.expect)
-            )
-        )
+        # Every process reads what rank 0 has found there, also where it is appended to at this moment.
+        version = ranks.first(lambda: version_of(options.corpus, options.expect))
+        corpus = stack.enter_context(open_corpus(options.corpus, vocab_size=options.vocab_size, version=version))
         checkpoint = ranks.first(lambda: newest(output, skip_damaged=skip_damaged)) if resume else None
         # What is impossible as asked is found before a long verification, too.
         made = prepare(options, corpus, ranks, output, resume=resume, checkpoint=checkpoint)

@@ -10,7 +10,7 @@ from headrace.inspection import verify_all
 from headrace.verdicts import Verify, require_ok
 from headrace.verify import check_expectation, require_fingerprint
 
-__all__ = ["Trust", "check", "kept_version"]
+__all__ = ["Trust", "check", "kept_version", "version_of"]
 
 Trust = Verify | Literal["auto"]
 """How a corpus is verified before a run: `auto` is `full` below 10 GB of tokens, else `quick`."""
@@ -81,3 +81,12 @@ def kept_version(path: str | Path, expect: str | None) -> str | None:
     digits = check_expectation(expect)
     with open_corpus(path, verify="off") as corpus:
         return next((one.base for one in corpus.manifest.appends if one.base.startswith(digits)), None)
+
+
+def version_of(path: str | Path, expect: str | None) -> str:
+    """Return the fingerprint, in full, of what a run reads: the corpus as it is now, or as it was when it was as expected."""
+    kept = kept_version(path, expect)
+    if kept is not None:
+        return kept
+    with open_corpus(path, verify="off") as corpus:
+        return corpus.fingerprint.hex

@@ -11,7 +11,8 @@ import headrace
 from headrace.building import passes
 from headrace.building.engine import Listener, PoolEngine, SerialEngine
 from headrace.building.faults import BadDocumentsError, FaultyInputError
-from headrace.building.job import ContentOptions
+from headrace.building.job import ContentOptions, Hooks
+from headrace.building.place import Place, start_of
 from headrace.building.processes import Workers
 from headrace.building.survey import Survey, SurveyJob
 from headrace.errors import BuildError
@@ -91,6 +92,14 @@ def test_all_bad_documents_are_counted(tmp_path, options):
     with pytest.raises(BadDocumentsError, match=r"^5 bad documents; ") as found:
         headrace.build(tmp_path / "a.jsonl", tmp_path / "c", workers=1, **options)
     assert [drop.row for drop in found.value.drops] == bad
+
+
+def test_it_tells_where_it_reads(sources, tmp_path):
+    """So that the place is known where a process dies: where it begins, then behind what was read."""
+    (job,) = [job for job in jobs_of(sources, tmp_path) if job.shard.files[0].label == "b.jsonl"]
+    told: list[Place] = []
+    job.run(None, Hooks(at=told.append))
+    assert told == [start_of(job.shard), Place(("b.jsonl after line ", 2))]
 
 
 def test_a_worker_that_dies_is_replaced(sources, tmp_path):

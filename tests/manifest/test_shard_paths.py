@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import headrace
-from headrace.errors import CorruptShardError, MissingShardError, UnreadableShardError
+from headrace.errors import CorruptShardError, FormatError, MissingShardError, UnreadableShardError
 from headrace.manifest import read_manifest
 from headrace.shard_paths import load_index
 from headrace.testing.corpora import random_documents, small_corpus
@@ -80,6 +80,16 @@ def test_what_cannot_be_reached_is_not_called_missing(tmp_path, path):
         with pytest.raises(UnreadableShardError) as caught:
             ask(folder)
         assert path[:100] in caught.value.problems[0].place
+
+
+def test_an_empty_file_is_not_called_missing(tmp_path):
+    """A shard whose bytes are gone is there, for `load_index`, and refused by whoever opens it."""
+    folder = small_corpus(tmp_path, random_documents(1, (2, 2)))
+    entry = load_index(folder)[1]
+    Path(entry.path).write_bytes(b"")
+    assert load_index(folder)[1] == entry
+    with pytest.raises(FormatError, match=Path(entry.path).name):
+        headrace.open(folder)
 
 
 def test_a_path_that_no_file_can_have(tmp_path):

@@ -76,6 +76,7 @@ def test_entries_of_the_vocabulary_are_one_to_one():
     assert TOKENIZER.id_to_token(257) is None
     assert TOKENIZER.id_to_token(-1) is None
     assert TOKENIZER.token_id("ab") is None
+    assert TOKENIZER.token_id("<0x100>") is None
 
 
 def test_identity_is_pinned():

@@ -393,6 +393,29 @@ def test_small_data_of_other_people():
         corpus.documents[113]
 
 
+INTERRUPTED = """
+import os, signal, sys
+import headrace
+signal.signal(signal.SIGINT, lambda *_: None)
+corpus = headrace.open(sys.argv[1])
+wanted = corpus[:8].tolist()
+child = os.fork()
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+for _ in range(2):
+    assert corpus[:8].tolist() == wanted
+    os.killpg(0, signal.SIGINT)
+"""
+
+
+def test_an_interrupt_is_for_who_reads(tmp_path):
+    """Ctrl-C goes to all processes of a terminal: a forked one that does not end of it goes on reading through Lance."""
+    write_recipe(tmp_path / "a.lance", [model(100)], storage_version="0.1")
+    program = [sys.executable, "-P", "-W", "ignore", "-c", INTERRUPTED, str(tmp_path / "a.lance")]
+    ran = subprocess.run(program, capture_output=True, text=True, start_new_session=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_import_is_light():
     """Neither `import headrace`, nor opening a corpus of HDF5, loads Lance."""
     code = (

@@ -70,7 +70,11 @@ def call(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 def _start() -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        child_command(__name__), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment()
+        child_command(__name__),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=child_environment(),
+        process_group=0,  # Ctrl-C is for who asks, with whom this one ends
     )
 
 

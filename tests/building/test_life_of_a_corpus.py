@@ -455,6 +455,7 @@ class OnDisk(Reads):
             with suppress(HeadraceError), headrace.open(self.output) as corpus:
                 served = corpus.get_slice(0, len(corpus))
                 assert np.array_equal(served, self.published.line) or how == "flip"
+        self.replaced |= not path.exists()  # what Lance writes again has another name
         # Where it died between a shard and its row, the row stays lost, for then there is nothing left to do.
         (self.output / JOURNAL).write_bytes(journal_as_of(self.calm, self.output))
         self.compare()

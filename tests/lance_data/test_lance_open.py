@@ -405,6 +405,7 @@ if child:
 for _ in range(2):
     assert corpus[:8].tolist() == wanted
     os.killpg(0, signal.SIGINT)
+os._exit(0)  # as workers end: nothing of Lance may run in the child of a fork
 """
 
 

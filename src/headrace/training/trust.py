@@ -7,10 +7,11 @@ from headrace.corpus import open_corpus
 from headrace.errors import FormatError
 from headrace.events import Notice, Subscriber, ignore
 from headrace.inspection import verify_all
+from headrace.reading import Corpus
 from headrace.verdicts import Verify, require_ok
 from headrace.verify import check_expectation, require_fingerprint
 
-__all__ = ["Trust", "check", "kept_version", "version_of"]
+__all__ = ["Trust", "check", "version_of"]
 
 Trust = Verify | Literal["auto"]
 """How a corpus is verified before a run: `auto` is `full` below 10 GB of tokens, else `quick`."""
@@ -33,7 +34,7 @@ def check(
             shard; `off` nothing but the fingerprint, if one is expected. `auto` lets files of others pass that store no
             hashes: whether they are whole is looked at, and that there is nothing more to compare is said.
         expect: the fingerprint that the corpus must have, or its first 8 digits or more; or must have had before something
-            was appended to it (see `kept_version`).
+            was appended to it (see `version_of`).
         on_event: receives a `ShardVerified` for each shard, and the line as a `Notice`.
 
     Returns:
@@ -45,11 +46,11 @@ def check(
         MissingShardError, FormatError, UnreadableShardError: it cannot be read.
     """
     digits = None if expect is None else check_expectation(expect)
-    kept = kept_version(path, digits)
-    if kept is not None:
-        digits = None
-        on_event(Notice(kind="version", message=f"{path}: read as it was before it was appended to: {kept}"))
     with open_corpus(path, verify="off") as corpus:
+        kept = _kept(corpus, digits)
+        if kept is not None:
+            digits = None
+            on_event(Notice(kind="version", message=f"{path}: read as it was before it was appended to: {kept}"))
         require_fingerprint(corpus.path, corpus.manifest, digits)
         hashed = corpus.fingerprint.kind == "content"
         size = corpus.token_count * corpus.dtype.itemsize
@@ -71,22 +72,18 @@ def check(
     return done
 
 
-def kept_version(path: str | Path, expect: str | None) -> str | None:
-    """Return the fingerprint that is expected, in full, where the corpus had it before something was appended to it, else None.
+def version_of(path: str | Path, expect: str | None) -> str:
+    """Return the fingerprint, in full, of what a run reads: the corpus as it is now, or as it was when it was as expected.
 
     It can be opened as that version, so a run goes on, and is done again, whatever came to its corpus meanwhile.
     """
-    if expect is None:
+    digits = None if expect is None else check_expectation(expect)
+    with open_corpus(path, verify="off") as corpus:
+        return _kept(corpus, digits) or corpus.fingerprint.hex
+
+
+def _kept(corpus: Corpus, digits: str | None) -> str | None:
+    """The fingerprint that begins so, where the corpus had it before something was appended to it."""
+    if digits is None:
         return None
-    digits = check_expectation(expect)
-    with open_corpus(path, verify="off") as corpus:
-        return next((one.base for one in corpus.manifest.appends if one.base.startswith(digits)), None)
-
-
-def version_of(path: str | Path, expect: str | None) -> str:
-    """Return the fingerprint, in full, of what a run reads: the corpus as it is now, or as it was when it was as expected."""
-    kept = kept_version(path, expect)
-    if kept is not None:
-        return kept
-    with open_corpus(path, verify="off") as corpus:
-        return corpus.fingerprint.hex
+    return next((one.base for one in corpus.manifest.appends if one.base.startswith(digits)), None)

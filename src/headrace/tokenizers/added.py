@@ -24,12 +24,13 @@ def require_added_as_gigatoken(tokens: Sequence[dict[str, Any]], label: str, *, 
     """
     composes = _has(around, "type", "NFC")
     prefixes = _has(around, "add_prefix_space", found=True)
+    special = [token["content"] for token in tokens if token.get("special")]
     plain = [token for token in tokens if not token.get("special")]
     spaced = any(token["content"] != token["content"].strip() for token in plain)
     reasons = (
         (token["content"], _reason(token, composes=composes, prefixes=prefixes, spaced=spaced)) for token in plain
     )
-    for content, reason in (*reasons, *_hidden(tokens)):
+    for content, reason in (*reasons, *_hidden(special, plain)):
         if reason:
             raise TokenizerError(f"{label}: the added token {content!r} is not supported by gigatoken: {reason}")
 
@@ -47,17 +48,15 @@ def _reason(token: dict[str, Any], *, composes: bool, prefixes: bool, spaced: bo
     return None
 
 
-def _hidden(tokens: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+def _hidden(special: Sequence[str], plain: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     """Tokens that the two find at different places where they overlap with another, and why.
 
     The library looks for all that are not normalized before the others, and for special tokens with the rest: of a special
     token's spelling, which is a text, no part is then another token. gigatoken takes the first one of all but these.
     """
-    special = [token["content"] for token in tokens if token.get("special")]
-    plain = [token["content"] for token in tokens if not token.get("special")]
-    exact = [token["content"] for token in tokens if not token.get("special") and not token.get("normalized")]
-    normalized = [token["content"] for token in tokens if not token.get("special") and token.get("normalized")]
-    for first, second in _overlaps(special, plain):
+    exact = [token["content"] for token in plain if not token.get("normalized")]
+    normalized = [token["content"] for token in plain if token.get("normalized")]
+    for first, second in _overlaps(special, [token["content"] for token in plain]):
         yield second, f"it would be found within the special token {first!r}, too"
     for first, second in _overlaps(normalized, exact):
         yield first, f"{second!r}, which is not normalized, comes before it where they overlap"
